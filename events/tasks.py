@@ -1,0 +1,153 @@
+"""Events of tasks. Each speaks of one task group and of one or of thousands of its tasks.
+
+A task id is a dense 64-bit number that the leader hands out, so that `first` and `count` name a
+whole submission. An attempt is numbered from 1; only the current attempt can change an outcome.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from penstock.events.event import Event, ManagerId, TaskGroupId, TaskId, Timestamp
+from penstock.events.spec import Cause
+
+Outcome = Literal["succeeded", "failed", "cancelled"]
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of an event or of a message."""
+
+
+class Attempt(msgspec.Struct, frozen=True, array_like=True):
+    """One try at one task."""
+
+    task_id: TaskId
+    attempt: int
+
+
+class Span(msgspec.Struct, frozen=True, array_like=True):
+    """`count` consecutive tasks, all at the same attempt."""
+
+    first: TaskId
+    count: int
+    attempt: int = 1
+
+
+class PriorityRun(msgspec.Struct, frozen=True, array_like=True):
+    """`count` consecutive tasks of a submission that share a priority."""
+
+    count: int
+    priority: int
+
+
+class TaskStart(Value, frozen=True, kw_only=True):
+    """An attempt that runs. Reported only when it outlives a batch of reports."""
+
+    task_id: TaskId
+    attempt: int = 1
+    started_at: Timestamp
+    worker: int = 0
+    pid: int = 0
+
+
+class AttemptResult(Value, frozen=True, kw_only=True):
+    """How an attempt ended, as the executor saw it."""
+
+    task_id: TaskId
+    attempt: int = 1
+    outcome: Outcome = "succeeded"
+    cause: Cause | None = None
+    message: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    started_at: Timestamp = 0
+    ended_at: Timestamp = 0
+    worker: int = 0
+    result: Any = None
+    stdout: str = ""
+    stderr: str = ""
+    output_truncated: bool = False
+    cpu_seconds: float = 0.0
+    max_rss_bytes: int = 0
+
+
+class Retry(Value, frozen=True, kw_only=True):
+    """An attempt that ended without deciding the task, and when the next may begin.
+
+    `counts` is false when the task is not to blame, so that it has used up nothing.
+    """
+
+    result: AttemptResult
+    not_before: Timestamp = 0
+    counts: bool = True
+
+
+class TasksSubmitted(Event, frozen=True, kw_only=True, tag="tasks_submitted"):
+    """`specs` is a JSON list of task specs, or `template` one spec for `count` tasks.
+
+    They stay encoded: only the worker that runs a task needs to read its spec.
+    """
+
+    task_group_id: TaskGroupId
+    first: TaskId
+    count: int
+    priorities: list[PriorityRun] = []
+    """Runs in order; none means that every task has priority 0."""
+    specs: msgspec.Raw = msgspec.Raw()
+    template: msgspec.Raw = msgspec.Raw()
+    parameters: msgspec.Raw = msgspec.Raw()
+    """A JSON list of objects, one for each task of an array."""
+    first_index: int = 0
+    step: int = 1
+    key: str = ""
+    """Idempotency key of the whole submission."""
+    key_digest: str = ""
+    """Digest of what was submitted under the key, to tell a repeat from a mistake."""
+    offset: int = 0
+    """How many tasks of the submission came before these, in earlier events."""
+    task_keys: dict[str, TaskId] = {}
+    """Idempotency keys of single tasks."""
+
+
+class TasksAssigned(Event, frozen=True, kw_only=True, tag="tasks_assigned"):
+    task_group_id: TaskGroupId
+    manager_id: ManagerId
+    tasks: list[Span]
+
+
+class TasksStarted(Event, frozen=True, kw_only=True, tag="tasks_started"):
+    task_group_id: TaskGroupId
+    manager_id: ManagerId
+    tasks: list[TaskStart]
+
+
+class TasksFinished(Event, frozen=True, kw_only=True, tag="tasks_finished"):
+    """These tasks are decided for good."""
+
+    task_group_id: TaskGroupId
+    manager_id: ManagerId
+    tasks: list[AttemptResult]
+
+
+class TasksRequeued(Event, frozen=True, kw_only=True, tag="tasks_requeued"):
+    """The current attempts of these tasks are over; they wait for another."""
+
+    task_group_id: TaskGroupId
+    manager_id: ManagerId
+    tasks: list[Retry]
+
+
+class TasksCancelled(Event, frozen=True, kw_only=True, tag="tasks_cancelled"):
+    """Tasks that no executor holds end here. No `tasks` means all such tasks of the group."""
+
+    task_group_id: TaskGroupId
+    tasks: list[Span] = []
+
+
+class TaskCancellationRequested(
+    Event, frozen=True, kw_only=True, tag="task_cancellation_requested"
+):
+    """Executors that hold these tasks are asked to end them."""
+
+    task_group_id: TaskGroupId
+    tasks: list[Attempt]
