@@ -89,6 +89,22 @@ def encode(commit: Commit) -> bytes:
     return _encoder.encode(commit)
 
 
+def build(
+    position: Position, epoch: int, events: list[AnyEvent], commit_id: str, at: Timestamp
+) -> bytes:
+    """Encode the commit that comes after `position`."""
+    return _encoder.encode(
+        Commit(
+            id=commit_id,
+            counter=position.counter + 1,
+            previous=position.hash,
+            epoch=epoch,
+            at=at,
+            events=events,
+        )
+    )
+
+
 def decode(body: bytes, sequence: int) -> Commit:
     """Decode a stored commit. An event of an unknown kind stops the reader: it must not guess."""
     try:
@@ -127,3 +143,34 @@ def follow(
             sequence=sequence,
         )
     return commit, Position(sequence=sequence, counter=commit.counter, hash=actual)
+
+
+class _Assembled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A commit whose events are encoded already. Field by field the same as `Commit`."""
+
+    id: str
+    counter: int
+    previous: str
+    epoch: int = 0
+    at: Timestamp
+    events: list[msgspec.Raw]
+
+
+def encode_event(event: AnyEvent) -> bytes:
+    return _encoder.encode(event)
+
+
+def assemble(
+    after: Position, *, commit_id: str, epoch: int, at: Timestamp, events: list[bytes]
+) -> bytes:
+    """Encode the commit that follows `after`, from events that `encode_event` encoded."""
+    return _encoder.encode(
+        _Assembled(
+            id=commit_id,
+            counter=after.counter + 1,
+            previous=after.hash,
+            epoch=epoch,
+            at=at,
+            events=[msgspec.Raw(event) for event in events],
+        )
+    )

@@ -20,7 +20,7 @@ class Event(
     omit_defaults=True,
     tag_field="type",
 ):
-    """Something that happened. `actor` did it, `reason` is why, `cause` the request that led to it."""
+    """Something that happened: `actor` did it, for `reason`, because of the request `cause`."""
 
     at: Timestamp
     actor: str

@@ -39,7 +39,7 @@ class LogWriter(Protocol):
         ...
 
     async def append(self, body: bytes) -> Position:
-        """Append one encoded commit that follows `position`; return where it is, once it is durable.
+        """Append one encoded commit that follows `position`; return where it is once durable.
 
         Raises `Deposed` when another writer was elected, `LogFull` when the storage refuses,
         `Corrupt` when a foreign commit stands where ours should be. Waits for as long as the log

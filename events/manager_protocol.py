@@ -111,8 +111,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ReportReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`sequence` is where the report stands in the log. With `error`, nothing was taken: for the code
-    `not_synchronised`, synchronise first; otherwise repeat after a while."""
+    """`sequence` is where the report stands in the log.
+
+    With `error`, nothing was taken: for `not_synchronised`, synchronise first; otherwise repeat
+    after a while.
+    """
 
     sequence: int = 0
     error: str = ""
@@ -120,7 +123,7 @@ class ReportReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True):
-    """A task that a manager has: waiting in its buffer, running, or finished and not yet reported."""
+    """A task that a manager has: buffered, running, or finished and not yet reported."""
 
     task_id: TaskId
     attempt: int

@@ -122,7 +122,7 @@ _UNSUPPORTED_TASK_FIELDS = {
     "dependencies": "submit the dependent tasks when their predecessors are done",
     "estimate_seconds": "use 'timeout_seconds' to end a task that takes too long",
     "resources": "fetch what the task needs in its command",
-    "artifacts": "write results to a place of your own; stdout, stderr and the result value are kept",
+    "artifacts": "stdout, stderr and the result value are kept; write files to a place of your own",
 }
 
 

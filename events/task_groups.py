@@ -23,6 +23,8 @@ class TaskGroupCreated(Event, frozen=True, kw_only=True, tag="task_group_created
     labels: list[str] = []
     max_managers: int | None = None
     task_prefetch_count: int | None = None
+    key: str = ""
+    """Idempotency key of the request."""
 
 
 class TaskGroupClosed(Event, frozen=True, kw_only=True, tag="task_group_closed"):

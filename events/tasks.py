@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from penstock.events.event import Event, ManagerId, TaskGroupId, TaskId, Timestamp
-from penstock.events.spec import Cause
+from penstock.events.spec import Cause, RetryPolicy
 
 Outcome = Literal["succeeded", "failed", "cancelled"]
 
@@ -33,11 +33,13 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
     attempt: int = 1
 
 
-class PriorityRun(msgspec.Struct, frozen=True, array_like=True):
-    """`count` consecutive tasks of a submission that share a priority."""
+class PriorityRun(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """`count` consecutive tasks of a submission that share what the coordinator needs to know."""
 
     count: int
-    priority: int
+    priority: int = 0
+    timeout_seconds: float | None = None
+    retry: RetryPolicy | None = None
 
 
 class TaskStart(Value, frozen=True, kw_only=True):
@@ -82,6 +84,10 @@ class Retry(Value, frozen=True, kw_only=True):
     counts: bool = True
 
 
+NO_JSON = msgspec.Raw()
+"""The default of fields that hold JSON. It must be this very object to be left out."""
+
+
 class TasksSubmitted(Event, frozen=True, kw_only=True, tag="tasks_submitted"):
     """`specs` is a JSON list of task specs, or `template` one spec for `count` tasks.
 
@@ -92,10 +98,10 @@ class TasksSubmitted(Event, frozen=True, kw_only=True, tag="tasks_submitted"):
     first: TaskId
     count: int
     priorities: list[PriorityRun] = []
-    """Runs in order; none means that every task has priority 0."""
-    specs: msgspec.Raw = msgspec.Raw()
-    template: msgspec.Raw = msgspec.Raw()
-    parameters: msgspec.Raw = msgspec.Raw()
+    """Runs in order; none means one run with the defaults."""
+    specs: msgspec.Raw = NO_JSON
+    template: msgspec.Raw = NO_JSON
+    parameters: msgspec.Raw = NO_JSON
     """A JSON list of objects, one for each task of an array."""
     first_index: int = 0
     step: int = 1

@@ -1,0 +1,35 @@
+"""What a decision is."""
+
+from typing import Any
+
+import msgspec
+
+from penstock.events import AnyEvent, Attempt, TaskGroupId, TaskId
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """Events to append, and what to answer once they are durable."""
+
+    events: list[AnyEvent] = []
+    answer: Any = None
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+    task_group_id: TaskGroupId
+    ranges: list[tuple[TaskId, int]]
+    duplicate: bool = False
+
+
+class CancellationStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    ready_cancelled: int
+    running_cancelled: int
+    running_not_cancellable: int
+
+
+class Synchronised(msgspec.Struct, frozen=True, kw_only=True):
+    """What a manager should do with what it holds, and what it lacks."""
+
+    task_group_id: TaskGroupId | None
+    drop: list[Attempt]
+    cancel: list[Attempt]
+    start: list[Attempt]

@@ -1,0 +1,118 @@
+"""Decisions about managers: registration, synchronisation, loss."""
+
+from penstock.coordinator.commands import LoseManager, RegisterManager, SynchroniseManager
+from penstock.coordinator.decisions.decision import Decision, Synchronised
+from penstock.coordinator.decisions.tasks import lost
+from penstock.errors import NotFound
+from penstock.events import (
+    AnyEvent,
+    Attempt,
+    ManagerOffline,
+    ManagerOnline,
+    ManagerRegistered,
+    TaskGroupReleased,
+    TaskId,
+    Timestamp,
+)
+from penstock.projections import Manager, Online, State
+
+
+def register(command: RegisterManager, state: State, now: Timestamp) -> Decision:
+    unknown = [group for group in command.groups if group not in state.groups]
+    if unknown:
+        raise NotFound(f"There is no group {unknown[0]!r}.", group=unknown[0])
+    known = state.managers.get(command.manager_id)
+    if known is not None and (
+        known.groups == frozenset(command.groups)
+        and known.tags == frozenset(command.tags)
+        and known.worker_count == command.worker_count
+        and known.device == command.device
+    ):
+        return Decision(answer=command.manager_id)
+    registered = ManagerRegistered(
+        **command.origin(now),
+        manager_id=command.manager_id,
+        groups=command.groups,
+        tags=command.tags,
+        labels=command.labels,
+        worker_count=command.worker_count,
+        device=command.device,
+    )
+    return Decision([registered], command.manager_id)
+
+
+def synchronise(command: SynchroniseManager, state: State, now: Timestamp) -> Decision:
+    """Compare what the manager holds with what the log says that it holds.
+
+    A task that the same process does not hold was pushed and did not arrive: push it again. A new
+    process cannot know what its predecessor had begun, so what it does not hold is lost, and gets
+    a new attempt.
+    """
+    manager = state.managers.get(command.manager_id)
+    if manager is None:
+        raise NotFound(f"Manager {command.manager_id!r} is not registered.")
+    events: list[AnyEvent] = []
+    same_process = (
+        isinstance(manager.connection, Online)
+        and manager.connection.incarnation == command.incarnation
+    )
+    if not same_process:
+        events.append(
+            ManagerOnline(
+                **command.origin(now),
+                manager_id=manager.id,
+                incarnation=command.incarnation,
+            )
+        )
+    held = {task.task_id: task.attempt for task in command.held}
+    missing: list[TaskId] = []
+    cancel: list[Attempt] = []
+    for task_id in sorted(manager.tasks):
+        task = state.tasks[task_id]
+        if held.get(task_id) != task.attempt:
+            missing.append(task_id)
+        elif task.cancel_requested:
+            cancel.append(Attempt(task_id, task.attempt))
+    start: list[Attempt] = []
+    if same_process:
+        start = [Attempt(task_id, state.tasks[task_id].attempt) for task_id in missing]
+        cancel += [pair for pair in start if state.tasks[pair.task_id].cancel_requested]
+    elif missing:
+        events += lost(state, manager.id, missing, "The manager was restarted.", now)
+    drop = [
+        Attempt(task_id, attempt)
+        for task_id, attempt in held.items()
+        if task_id not in manager.tasks or state.tasks[task_id].attempt != attempt
+    ]
+    answer = Synchronised(
+        task_group_id=manager.task_group_id, drop=drop, cancel=cancel, start=start
+    )
+    return Decision(events, answer)
+
+
+def lose(command: LoseManager, state: State, now: Timestamp) -> Decision:
+    manager = state.managers[command.manager_id]
+    # A crash may have left a manager offline that still holds tasks: the events are many.
+    online = isinstance(manager.connection, Online)
+    offline = [ManagerOffline(**command.origin(now), manager_id=manager.id)] if online else []
+    return Decision(
+        [
+            *offline,
+            *lost(state, manager.id, sorted(manager.tasks), command.reason, now),
+            *release(manager, now, command.reason),
+        ]
+    )
+
+
+def release(manager: Manager, now: Timestamp, reason: str) -> list[AnyEvent]:
+    if manager.task_group_id is None:
+        return []
+    return [
+        TaskGroupReleased(
+            at=now,
+            actor="coordinator",
+            reason=reason,
+            task_group_id=manager.task_group_id,
+            manager_id=manager.id,
+        )
+    ]

@@ -1,0 +1,49 @@
+"""How a process ended, in words: the command of a task, or a worker."""
+
+import signal
+from typing import TypeAlias
+
+import msgspec
+
+
+class Success(msgspec.Struct, frozen=True):
+    message: str = "Exited with code 0."
+
+
+class ExitCode(msgspec.Struct, frozen=True):
+    code: int
+
+    @property
+    def message(self) -> str:
+        return f"Exited with code {self.code}."
+
+
+class Signal(msgspec.Struct, frozen=True):
+    number: int
+    core_dumped: bool = False
+
+    @property
+    def message(self) -> str:
+        try:
+            name = signal.Signals(self.number).name
+            description = signal.strsignal(self.number) or "unknown"
+        except ValueError:
+            name, description = f"signal {self.number}", "unknown"
+        core = ", core dumped" if self.core_dumped else ""
+        return f"Killed by {name} ({description}{core})."
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    message: str = "Ended in an unknown way: it was not a child of this process."
+
+
+Exit: TypeAlias = Success | ExitCode | Signal | Unknown
+
+
+def classify(code: int, status: int) -> Exit:
+    """From `si_code` and `si_status` of `waitid`."""
+    if code == 1:  # CLD_EXITED
+        return ExitCode(status) if status else Success()
+    if code in (2, 3):  # CLD_KILLED, CLD_DUMPED
+        return Signal(status, core_dumped=code == 3)
+    return Unknown()

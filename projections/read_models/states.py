@@ -1,0 +1,14 @@
+"""The states of a task as small numbers, in the order of a task's life: so they are stored.
+
+The indexes of `archived_tasks` and some queries spell the numbers out; they never change.
+"""
+
+from typing import Literal, get_args
+
+TaskState = Literal["waiting", "ready", "assigned", "running", "succeeded", "failed", "cancelled"]
+
+NAMES: tuple[TaskState, ...] = get_args(TaskState)
+
+WAITING, READY, ASSIGNED, RUNNING, SUCCEEDED, FAILED, CANCELLED = range(7)
+
+CODES: dict[TaskState, int] = {name: code for code, name in enumerate(NAMES)}
