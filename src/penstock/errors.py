@@ -2,7 +2,8 @@
 
     PenstockError
     ├── Invalid          fix the request
-    │   └── Unsupported      the field exists, but nothing acts on it yet
+    │   ├── Unsupported      the field exists, but nothing acts on it yet
+    │   └── TooLarge         send less at once
     ├── Unauthenticated  send a token
     ├── Forbidden        ask for permission
     ├── NotFound         check the id
@@ -45,6 +46,12 @@ class Unsupported(Invalid):
     """This version does not act on that field. Leave it out."""
 
     code = "unsupported"
+
+
+class TooLarge(Invalid):
+    """The request is too large. Send less at once."""
+
+    code = "too_large"
 
 
 class Unauthenticated(PenstockError):

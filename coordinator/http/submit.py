@@ -1,0 +1,107 @@
+"""Submitting, and waiting for the result in the same exchange."""
+
+import asyncio
+from typing import TypeAlias
+
+import msgspec
+
+from penstock.coordinator.commands import SubmitTasks
+from penstock.coordinator.leader import Leader
+from penstock.coordinator.submissions import Chunk
+from penstock.coordinator.writer import Committed
+from penstock.errors import NotLeader, PenstockError
+from penstock.events import AttemptResult, TaskGroupId, TaskId, TasksFinished
+from penstock.projections.read_models.views import TaskView, finished_view
+
+Expected: TypeAlias = asyncio.Future[tuple[TasksFinished, AttemptResult]]
+
+
+class SubmissionView(msgspec.Struct, frozen=True, kw_only=True):
+    task_group_id: TaskGroupId
+    ranges: list[tuple[TaskId, int]]
+    count: int
+    duplicate: bool = False
+    results: list[TaskView] = []
+
+
+async def submit_chunks(
+    leader: Leader,
+    chunks: list[Chunk],
+    task_group_id: TaskGroupId,
+    key: str,
+    digest: str,
+    origin: dict[str, str],
+    wait: float = 0.0,
+) -> tuple[SubmissionView, int]:
+    """Commit the chunks in order. Returns the submission and its sequence."""
+    ranges: list[tuple[TaskId, int]] = []
+    duplicate = False
+    sequence = 0
+    results: list[TaskView] = []
+    for chunk in chunks:
+        command = chunk.command(task_group_id, key, digest, origin)
+        expected: Expected | None = None
+        if wait:
+            committed, expected = await _submit_and_expect(leader, command)
+        else:
+            committed = await leader.ask(command)
+        sequence = committed.sequence
+        if committed.answer.duplicate:
+            duplicate = True
+            ranges = list(committed.answer.ranges)
+        else:
+            ranges = _joined(ranges, committed.answer.ranges)
+        if expected is not None:
+            results = await _result(expected, wait)
+    view = SubmissionView(
+        task_group_id=task_group_id,
+        ranges=ranges,
+        count=sum(count for _, count in ranges),
+        duplicate=duplicate,
+        results=results,
+    )
+    return view, sequence
+
+
+async def _submit_and_expect(
+    leader: Leader, command: SubmitTasks
+) -> tuple[Committed, Expected | None]:
+    """The result is expected from the very moment of the commit: none can be missed."""
+    future: asyncio.Future[tuple[Committed, Expected | None]] = (
+        asyncio.get_running_loop().create_future()
+    )
+
+    def done(outcome: Committed | PenstockError) -> None:
+        if future.done():
+            return
+        if isinstance(outcome, PenstockError):
+            future.set_exception(outcome)
+        elif outcome.answer.duplicate:
+            future.set_result((outcome, None))
+        else:
+            task_id = outcome.answer.ranges[0][0]
+            future.set_result((outcome, leader.results.expect(task_id)))
+
+    leader.writer.submit(command, done)
+    return await future
+
+
+async def _result(expected: Expected, wait: float) -> list[TaskView]:
+    try:
+        event, result = await asyncio.wait_for(expected, wait)
+    except (TimeoutError, NotLeader):
+        return []
+    return [finished_view(event, result)]
+
+
+def _joined(
+    ranges: list[tuple[TaskId, int]], more: list[tuple[TaskId, int]]
+) -> list[tuple[TaskId, int]]:
+    """Ranges that touch become one."""
+    joined = list(ranges)
+    for first, count in more:
+        if joined and joined[-1][0] + joined[-1][1] == first:
+            joined[-1] = (joined[-1][0], joined[-1][1] + count)
+        else:
+            joined.append((first, count))
+    return joined

@@ -1,0 +1,99 @@
+"""Endpoints about the system itself: health, status, and the log."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from importlib.metadata import version
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from penstock.coordinator.http.endpoint import (
+    answer,
+    at_least,
+    reading,
+    services,
+    whole_number,
+)
+from penstock.coordinator.node import Node
+from penstock.errors import Unavailable
+from penstock.events import digest
+
+READ_AHEAD = 32
+FOLLOW_SECONDS = 0.05
+
+
+async def health(request: Request) -> Response:
+    """This process runs."""
+    return answer({"status": "ok"})
+
+
+async def ready(request: Request) -> Response:
+    """This coordinator can take requests: someone leads, and the read model can be read."""
+    node = services(request).node
+    leads = node.leader is not None
+    facts: dict[str, object] = {"node": node.name, "leading": leads, "leader": node.state.leader}
+    known = node.log is not None and bool(node.state.leader)
+    try:
+        facts["read_model_sequence"] = await services(request).read_model.position()
+    except Unavailable as error:
+        known = False
+        facts["problem"] = error.message
+    return answer(facts, status=200 if known else 503)
+
+
+@reading
+async def status(request: Request) -> Response:
+    await at_least(request)
+    node = services(request).node
+    read_model = services(request).read_model
+    counts = await read_model.counts()
+    return answer(
+        {
+            "version": version("penstock"),
+            "node": node.name,
+            "leader": node.state.leader or None,
+            "epoch": node.state.epoch,
+            "sequence": node.sequence,
+            "read_model_sequence": await read_model.position(),
+            "task_groups": counts.task_groups,
+            "tasks": counts.tasks,
+            "managers": counts.managers,
+        }
+    )
+
+
+@reading
+async def log(request: Request) -> Response:
+    """Commits as they stand in the log, one JSON line each."""
+    node = services(request).node
+    first = whole_number(request, "from", 1, 1, 2**63 - 1)
+    last = whole_number(request, "to", 0, 0, 2**63 - 1)
+    follow = whole_number(request, "follow", 0, 0, 1)
+    if node.log is None:
+        raise Unavailable
+    return StreamingResponse(
+        _commits(node, first, last, bool(follow)), media_type="application/x-ndjson"
+    )
+
+
+async def _commits(node: Node, first: int, last: int, follow: bool) -> AsyncIterator[bytes]:
+    sequence = first
+    while True:
+        end = min(node.sequence, last) if last else node.sequence
+        while sequence <= end:
+            if (source := node.log) is None:
+                return
+            stop = min(sequence + READ_AHEAD, end + 1)
+            bodies = await asyncio.gather(*(source.read(at) for at in range(sequence, stop)))
+            for at, body in zip(range(sequence, stop), bodies, strict=True):
+                yield (
+                    msgspec.json.encode(
+                        {"sequence": at, "hash": digest(body), "commit": msgspec.Raw(body)}
+                    )
+                    + b"\n"
+                )
+            sequence = stop
+        if not follow or (last and sequence > last):
+            return
+        await asyncio.sleep(FOLLOW_SECONDS)

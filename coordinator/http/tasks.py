@@ -1,0 +1,196 @@
+"""Endpoints of tasks."""
+
+import asyncio
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.coordinator.commands import CancelTask
+from penstock.coordinator.http.endpoint import (
+    answer,
+    at_least,
+    body,
+    decode,
+    document,
+    leader,
+    origin,
+    page_size,
+    path_id,
+    reading,
+    services,
+    wait_seconds,
+    writing,
+)
+from penstock.coordinator.http.idempotency import idempotency_key
+from penstock.coordinator.http.streams import submit_stream
+from penstock.coordinator.http.submit import SubmissionView, submit_chunks
+from penstock.coordinator.http.task_groups import Reason, resolve
+from penstock.coordinator.specs import Specs
+from penstock.coordinator.submissions import Chunk, array_chunks, digest, list_chunks
+from penstock.errors import Invalid, NotFound, Unavailable
+from penstock.events import TaskArray, TaskGroupId, TaskId, TaskSpec
+from penstock.events.spec import Document
+from penstock.projections.read_models.views import TaskView
+
+STATES = ("waiting", "ready", "assigned", "running", "succeeded", "failed", "cancelled")
+ENDED = ("succeeded", "failed", "cancelled")
+VIEW_SECONDS = 5.0
+
+TaskGroupName = Annotated[str, Meta(min_length=1, max_length=300)]
+
+
+class NewTasks(Document, frozen=True, kw_only=True):
+    """What a user writes to submit tasks: exactly one of `task`, `tasks` and `array`."""
+
+    task_group: TaskGroupId | TaskGroupName = "default"
+    task: TaskSpec | None = None
+    tasks: list[TaskSpec] | None = None
+    array: TaskArray | None = None
+
+
+@writing
+async def submit(request: Request) -> Response:
+    if request.headers.get("content-type", "").startswith("application/x-ndjson"):
+        return await submit_stream(request)
+    data = await body(request)
+    wanted = decode(data, NewTasks)
+    wait = wait_seconds(request)
+    if wait and wanted.task is None:
+        raise Invalid("Only a single task can be waited for; use 'task'.", field="wait")
+    chunks = _chunks(wanted)
+    task_group_id = resolve(leader(request).state, wanted.task_group)
+    submission, sequence = await submit_chunks(
+        leader(request),
+        chunks,
+        task_group_id,
+        idempotency_key(request),
+        digest(data),
+        origin(request),
+        wait,
+    )
+    if wait and not submission.results:
+        submission = await _wait_for_known(request, submission, wait)
+    return answer(submission, status=201, sequence=sequence)
+
+
+def _chunks(wanted: NewTasks) -> list[Chunk]:
+    """Everything is checked before anything is accepted."""
+    given = [kind for kind in (wanted.task, wanted.tasks, wanted.array) if kind is not None]
+    if len(given) != 1:
+        raise Invalid("Set exactly one of 'task', 'tasks' and 'array'.")
+    if wanted.array is not None:
+        return list(array_chunks(wanted.array))
+    specs = [wanted.task] if wanted.task is not None else wanted.tasks or []
+    if not specs:
+        raise Invalid("'tasks' is empty.", field="tasks")
+    return list(list_chunks(specs))
+
+
+async def _wait_for_known(
+    request: Request, submission: SubmissionView, wait: float
+) -> SubmissionView:
+    """A repeated submission: its task may have ended long ago."""
+    if not submission.duplicate:
+        return submission
+    view = await _ended_view(request, submission.ranges[0][0], wait)
+    results = [view] if view.state in ENDED else []
+    return msgspec.structs.replace(submission, results=results)
+
+
+@reading
+async def show(request: Request) -> Response:
+    await at_least(request)
+    task_id = path_id(request)
+    view = await _ended_view(request, task_id, wait_seconds(request))
+    source = await services(request).read_model.task_source(task_id)
+    if source is not None and (log := services(request).node.log) is not None:
+        current = services(request).node.leader
+        specs = current.specs if current is not None else Specs(log)
+        spec = await specs.spec(source.sequence, source.event, task_id)
+        view = msgspec.structs.replace(view, spec=msgspec.Raw(spec))
+    return answer(view)
+
+
+async def _ended_view(request: Request, task_id: TaskId, wait: float) -> TaskView:
+    """The task when it has ended, or as it is when the time is over."""
+    read_model = services(request).read_model
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait
+    while True:
+        seen = read_model.position_seen
+        view = await read_model.task(task_id)
+        if view is None:
+            view = await _just_submitted(request, task_id)
+        left = deadline - loop.time()
+        if view.state in ENDED or left <= 0:
+            return view
+        try:
+            await read_model.wait_for(seen + 1, left)
+        except Unavailable:
+            deadline = loop.time()
+
+
+async def _just_submitted(request: Request, task_id: TaskId) -> TaskView:
+    """A task that the log has and the read model has not yet."""
+    node = services(request).node
+    if 0 < task_id < node.state.next_task_id:
+        await services(request).read_model.wait_for(node.sequence, VIEW_SECONDS)
+        view = await services(request).read_model.task(task_id)
+        if view is not None:
+            return view
+    raise NotFound(f"There is no task {task_id}.", task_id=task_id)
+
+
+@reading
+async def index(request: Request) -> Response:
+    await at_least(request)
+    state = request.query_params.get("state")
+    if state not in (None, *STATES):
+        raise Invalid(f"'state' must be one of {', '.join(STATES)}.", field="state")
+    read_model = services(request).read_model
+    task_group_id = None
+    if (text := request.query_params.get("task_group")) is not None:
+        group = await read_model.task_group(text)
+        if group is None:
+            raise NotFound(f"There is no task group {text!r}. 'penstock group list' shows them.")
+        task_group_id = group.id
+    page = await read_model.tasks(
+        task_group_id=task_group_id,
+        state=state,
+        cursor=request.query_params.get("cursor"),
+        limit=page_size(request),
+    )
+    return answer(page)
+
+
+@reading
+async def output(request: Request) -> Response:
+    await at_least(request)
+    task_id = path_id(request)
+    view = await _ended_view(request, task_id, 0)
+    return answer(
+        {
+            "stdout": view.stdout or "",
+            "stderr": view.stderr or "",
+            "truncated": view.output_truncated,
+        }
+    )
+
+
+@writing
+async def cancel(request: Request) -> Response:
+    wanted = await document(request, Reason)
+    task_id = path_id(request)
+    committed = await leader(request).ask(
+        CancelTask(**origin(request, wanted.reason), task_id=task_id)
+    )
+    read_model = services(request).read_model
+    try:
+        await read_model.wait_for(committed.sequence, VIEW_SECONDS)
+        view: object = await read_model.task(task_id)
+    except Unavailable:
+        view = {"id": task_id, "task_group_id": committed.answer, "state": "unknown"}
+    return answer(view, sequence=committed.sequence)

@@ -1,0 +1,182 @@
+"""From what users send to commands: validated, encoded, and cut to the size of a commit."""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from penstock.coordinator.commands import SubmitTasks
+from penstock.errors import Invalid, TooLarge
+from penstock.events import PriorityRun, TaskArray, TaskGroupId, TaskSpec
+from penstock.events.spec import validate
+from penstock.events.tasks import NO_JSON
+
+CHUNK_BYTES = 256 * 1024
+"""Two of these fit into a commit, together with what follows from them."""
+MAX_SPEC_BYTES = 128 * 1024
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Chunk(msgspec.Struct):
+    """Some tasks of a submission: one command."""
+
+    count: int
+    runs: list[PriorityRun]
+    specs: msgspec.Raw = NO_JSON
+    template: msgspec.Raw = NO_JSON
+    parameters: msgspec.Raw = NO_JSON
+    first_index: int = 0
+    step: int = 1
+    task_keys: dict[str, int] = {}
+    offset: int = 0
+
+    def command(
+        self, task_group_id: TaskGroupId, key: str, digest: str, origin: dict[str, str]
+    ) -> SubmitTasks:
+        return SubmitTasks(
+            **origin,
+            task_group_id=task_group_id,
+            count=self.count,
+            runs=self.runs,
+            specs=self.specs,
+            template=self.template,
+            parameters=self.parameters,
+            first_index=self.first_index,
+            step=self.step,
+            key=key,
+            key_digest=digest if key else "",
+            offset=self.offset,
+            task_keys=self.task_keys,
+        )
+
+
+def digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def list_chunks(specs: Iterable[TaskSpec], offset: int = 0) -> Iterator[Chunk]:
+    """Cut a list of specs into commands."""
+    parts: list[bytes] = []
+    keys: dict[str, int] = {}
+    runs: list[PriorityRun] = []
+    size = 0
+    place = offset
+    for spec in specs:
+        validate(spec, f"task {place}")
+        encoded = _encode(spec)
+        if len(encoded) > MAX_SPEC_BYTES:
+            raise _spec_too_large(f"task {place}")
+        if parts and size + len(encoded) > CHUNK_BYTES:
+            yield _list_chunk(parts, runs, keys, place - len(parts))
+            parts, keys, runs, size = [], {}, [], 0
+        if spec.key is not None:
+            if spec.key in keys:
+                raise Invalid(f"task {place}: its key is used twice in this list.", field="key")
+            keys[spec.key] = len(parts)
+        parts.append(encoded)
+        size += len(encoded) + 1
+        place += 1
+        _extend(runs, spec)
+    if parts:
+        yield _list_chunk(parts, runs, keys, place - len(parts))
+
+
+def _list_chunk(
+    parts: list[bytes], runs: list[PriorityRun], keys: dict[str, int], offset: int
+) -> Chunk:
+    return Chunk(
+        count=len(parts),
+        runs=runs,
+        specs=msgspec.Raw(b"[" + b",".join(parts) + b"]"),
+        task_keys=keys,
+        offset=offset,
+    )
+
+
+def _extend(runs: list[PriorityRun], spec: TaskSpec) -> None:
+    priority = spec.priority_value
+    if runs:
+        last = runs[-1]
+        if (
+            last.priority == priority
+            and last.timeout_seconds == spec.timeout_seconds
+            and last.retry == spec.retry
+        ):
+            runs[-1] = PriorityRun(last.count + 1, priority, spec.timeout_seconds, spec.retry)
+            return
+    runs.append(PriorityRun(1, priority, spec.timeout_seconds, spec.retry))
+
+
+def array_chunks(array: TaskArray) -> Iterator[Chunk]:
+    """Cut an array into commands: one, unless it has a long table of parameters."""
+    template = array.template
+    validate(template, "template")
+    if template.key is not None:
+        raise Invalid(
+            "template: 'key' would be the same for every task. Use the header Idempotency-Key "
+            "for the whole array.",
+            field="key",
+        )
+    if (array.count is None) == (array.parameters is None):
+        raise Invalid("array: set exactly one of 'count' and 'parameters'.", field="count")
+    encoded = _encode(template)
+    if len(encoded) > MAX_SPEC_BYTES:
+        raise _spec_too_large("template")
+    if array.count is not None:
+        last = array.first_index + array.step * (array.count - 1)
+        if abs(array.first_index) >= 2**53 or abs(last) >= 2**53:
+            raise Invalid("array: indexes must stay below 2^53.", field="first_index")
+        yield _array_chunk(array, encoded, 0, array.count, NO_JSON)
+        return
+    rows = array.parameters or []
+    if not rows:
+        raise Invalid("array: 'parameters' has no rows.", field="parameters")
+    start = 0
+    parts: list[bytes] = []
+    size = 0
+    for place, row in enumerate(rows):
+        _check_row(row, rows[0], place)
+        part = _encode(row)
+        if len(part) > MAX_SPEC_BYTES:
+            raise _spec_too_large(f"row {place}")
+        if parts and size + len(part) > CHUNK_BYTES:
+            yield _array_chunk(array, encoded, start, len(parts), _list(parts))
+            start, parts, size = place, [], 0
+        parts.append(part)
+        size += len(part) + 1
+    yield _array_chunk(array, encoded, start, len(parts), _list(parts))
+
+
+def _check_row(row: dict[str, Any], first: dict[str, Any], place: int) -> None:
+    if row.keys() != first.keys():
+        raise Invalid(f"array: row {place} has other columns than row 0.", field="parameters")
+    if "index" in row:
+        raise Invalid("array: a column cannot be called 'index'.", field="parameters")
+
+
+def _list(parts: list[bytes]) -> msgspec.Raw:
+    return msgspec.Raw(b"[" + b",".join(parts) + b"]")
+
+
+def _array_chunk(
+    array: TaskArray, template: bytes, start: int, count: int, parameters: msgspec.Raw
+) -> Chunk:
+    spec = array.template
+    return Chunk(
+        count=count,
+        runs=[PriorityRun(count, spec.priority_value, spec.timeout_seconds, spec.retry)],
+        template=msgspec.Raw(template),
+        parameters=parameters,
+        first_index=array.first_index + start * array.step,
+        step=array.step,
+        offset=start,
+    )
+
+
+def _spec_too_large(where: str) -> TooLarge:
+    return TooLarge(
+        f"{where}: a spec may have {MAX_SPEC_BYTES // 1024} KiB. Put large inputs into files.",
+        limit_bytes=MAX_SPEC_BYTES,
+    )
