@@ -12,6 +12,7 @@ node stands by again with what the log says.
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -93,11 +94,12 @@ class Node:
             await self._restore(store)
             snapshotter = Snapshotter(store, self._clock, self._position)
             lease = Lease(connection, self._subjects, self.name, self.url)
+            folding = asyncio.create_task(self._fold(self.log))
             try:
-                if await self._win(lease, self.log):
-                    await self._lead(connection, lease, self.log, snapshotter)
+                if await self._acquire(lease, folding):
+                    await self._hold(connection, lease, self.log, snapshotter, folding)
             finally:
-                await lease.release()
+                await _cancel(folding)
         finally:
             self.leader = None
             self.log = None
@@ -118,26 +120,35 @@ class Node:
             async with self._moved:
                 self._moved.notify_all()
 
-    async def _win(self, lease: Lease, log: JetStreamLog) -> bool:
-        """Fold the log until the lease is ours. False when told to leave."""
-        folding = asyncio.create_task(self._fold(log))
+    async def _acquire(self, lease: Lease, folding: asyncio.Task[None]) -> bool:
+        """Wait until the lease is ours. False when told to leave."""
         leaving = asyncio.create_task(self._leave.wait())
         try:
             while not self._leave.is_set():
                 if await lease.acquire():
-                    keeping = asyncio.create_task(_keep(lease))
-                    try:
-                        await _first(self._catch_up(log), folding, keeping)
-                    finally:
-                        keeping.cancel()
-                        await asyncio.gather(keeping, return_exceptions=True)
                     return True
                 await _first(lease.wait_for_change(), folding, leaving)
             return False
         finally:
-            for task in (folding, leaving):
-                task.cancel()
-            await asyncio.gather(folding, leaving, return_exceptions=True)
+            await _cancel(leaving)
+
+    async def _hold(
+        self,
+        connection: Connection,
+        lease: Lease,
+        log: JetStreamLog,
+        snapshotter: Snapshotter,
+        folding: asyncio.Task[None],
+    ) -> None:
+        """Lead for as long as the lease can be kept."""
+        enough = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_keep(lease, enough))
+            await _first(self._catch_up(log), folding)
+            await _cancel(folding)
+            await self._lead(connection, log, snapshotter)
+            enough.set()
+        await lease.release()
 
     async def _catch_up(self, log: JetStreamLog) -> None:
         end = await log.end()
@@ -145,7 +156,7 @@ class Node:
             await self._moved.wait_for(lambda: self._position.sequence >= end)
 
     async def _lead(
-        self, connection: Connection, lease: Lease, log: JetStreamLog, snapshotter: Snapshotter
+        self, connection: Connection, log: JetStreamLog, snapshotter: Snapshotter
     ) -> None:
         writer = await log.elect(self.name, self.url, self._position, self._clock.now())
         apply(self._state, decode(await log.read(writer.epoch), writer.epoch), writer.epoch)
@@ -165,7 +176,6 @@ class Node:
         async with asyncio.TaskGroup() as tasks:
             leading = tasks.create_task(leader.run())
             others = [
-                tasks.create_task(_keep(lease)),
                 tasks.create_task(EventsPublisher(connection, self._subjects, log).run()),
                 tasks.create_task(_raise_when_closed(connection)),
             ]
@@ -177,11 +187,13 @@ class Node:
         await snapshotter.finish(leader.state, writer.position)
 
 
-async def _keep(lease: Lease) -> None:
-    while True:
+async def _keep(lease: Lease, enough: asyncio.Event) -> None:
+    """Renew the lease. Never broken off: a renewal that is cut short looks like a loss."""
+    while not enough.is_set():
         if not await lease.renew():
             raise Deposed("The lease was lost.")
-        await asyncio.sleep(lease.ttl_seconds / 3)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(enough.wait(), lease.ttl_seconds / 3)
 
 
 async def _raise_when_closed(connection: Connection) -> None:
@@ -197,5 +209,9 @@ async def _first(step: Coroutine[Any, Any, None], *others: asyncio.Task[Any]) ->
         for task in ended:
             task.result()
     finally:
-        own.cancel()
-        await asyncio.gather(own, return_exceptions=True)
+        await _cancel(own)
+
+
+async def _cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.events import AnyEvent, Attempt, TaskGroupId, TaskId
+from penstock.events import AnyEvent, Attempt, TaskGroupId, TaskId, Timestamp
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -17,6 +17,7 @@ class Decision(msgspec.Struct, frozen=True):
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     task_group_id: TaskGroupId
     ranges: list[tuple[TaskId, int]]
+    at: Timestamp
     duplicate: bool = False
 
 

@@ -28,7 +28,7 @@ from penstock.events import (
     Timestamp,
 )
 from penstock.projections import LiveTask, Open, State, find_range, range_of
-from penstock.projections.state import submission_key, task_key
+from penstock.projections.state import Submission, submission_key, task_key
 
 T = TypeVar("T")
 
@@ -47,10 +47,7 @@ def submit(command: SubmitTasks, state: State, now: Timestamp) -> Decision:
                     key=command.key,
                 )
             if sum(count for _, count in known.ranges) > command.offset:
-                answer = Submitted(
-                    task_group_id=group.id, ranges=list(known.ranges), duplicate=True
-                )
-                return Decision(answer=answer)
+                return _repeated(group.id, known)
     for key in command.task_keys:
         first = state.keys.get(task_key(group.id, key))
         if first is not None and command.count > 1:
@@ -61,8 +58,7 @@ def submit(command: SubmitTasks, state: State, now: Timestamp) -> Decision:
                 task_id=first.ranges[0][0],
             )
         if first is not None:
-            answer = Submitted(task_group_id=group.id, ranges=first.ranges, duplicate=True)
-            return Decision(answer=answer)
+            return _repeated(group.id, first)
     if not isinstance(group.lifecycle, Open):
         state_name = type(group.lifecycle).__name__.lower()
         raise Rejected(
@@ -89,8 +85,16 @@ def submit(command: SubmitTasks, state: State, now: Timestamp) -> Decision:
         parameters=command.parameters,
     )
     return Decision(
-        [submitted], Submitted(task_group_id=group.id, ranges=[(first_id, command.count)])
+        [submitted],
+        Submitted(task_group_id=group.id, ranges=[(first_id, command.count)], at=now),
     )
+
+
+def _repeated(task_group_id: TaskGroupId, known: Submission) -> Decision:
+    answer = Submitted(
+        task_group_id=task_group_id, ranges=list(known.ranges), at=known.at, duplicate=True
+    )
+    return Decision(answer=answer)
 
 
 def cancel(command: CancelTask, state: State, now: Timestamp) -> Decision:

@@ -3,6 +3,7 @@
 import uuid
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
@@ -29,7 +30,9 @@ class NewManager(Document, frozen=True, kw_only=True):
     """What a manager says of itself when it registers."""
 
     manager_id: str | None = None
-    groups: Annotated[list[Word], Meta(min_length=1)] = ["default"]
+    groups: Annotated[list[Word], Meta(min_length=1)] = msgspec.field(
+        default_factory=lambda: ["default"]
+    )
     tags: list[Word] = []
     labels: list[Word] = []
     worker_count: Annotated[int, Meta(ge=0, le=100_000)]

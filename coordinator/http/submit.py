@@ -10,8 +10,14 @@ from penstock.coordinator.leader import Leader
 from penstock.coordinator.submissions import Chunk
 from penstock.coordinator.writer import Committed
 from penstock.errors import NotLeader, PenstockError
-from penstock.events import AttemptResult, TaskGroupId, TaskId, TasksFinished
-from penstock.projections.read_models.views import TaskView, finished_view
+from penstock.events import (
+    AttemptResult,
+    TaskGroupId,
+    TaskId,
+    TasksFinished,
+    Timestamp,
+)
+from penstock.projections.read_models.views import TaskView, finished_view, moment
 
 Expected: TypeAlias = asyncio.Future[tuple[TasksFinished, AttemptResult]]
 
@@ -52,7 +58,7 @@ async def submit_chunks(
         else:
             ranges = _joined(ranges, committed.answer.ranges)
         if expected is not None:
-            results = await _result(expected, wait)
+            results = await _result(expected, wait, committed.answer.at)
     view = SubmissionView(
         task_group_id=task_group_id,
         ranges=ranges,
@@ -86,12 +92,13 @@ async def _submit_and_expect(
     return await future
 
 
-async def _result(expected: Expected, wait: float) -> list[TaskView]:
+async def _result(expected: Expected, wait: float, submitted_at: Timestamp) -> list[TaskView]:
     try:
         event, result = await asyncio.wait_for(expected, wait)
     except (TimeoutError, NotLeader):
         return []
-    return [finished_view(event, result)]
+    view = finished_view(event, result)
+    return [msgspec.structs.replace(view, submitted_at=moment(submitted_at))]
 
 
 def _joined(

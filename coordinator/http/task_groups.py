@@ -31,8 +31,7 @@ from penstock.errors import Invalid, NotFound, Unavailable, Unsupported
 from penstock.events import TaskGroupId
 from penstock.events.spec import PRIORITY_NAMES, Document, Priority
 from penstock.projections import State
-from penstock.projections.read_models import ReadModel
-from penstock.projections.read_models.views import ProgressView, TaskGroupView
+from penstock.projections.read_models import ProgressView, ReadModel, TaskGroupView
 
 PROGRESS_INTERVAL_SECONDS = 0.1
 KEEP_ALIVE_SECONDS = 15.0
@@ -115,7 +114,7 @@ async def index(request: Request) -> Response:
 @reading
 async def show(request: Request) -> Response:
     await at_least(request)
-    return answer(await _view(request))
+    return answer(await find_task_group(request, request.path_params["id"]))
 
 
 @writing
@@ -155,7 +154,7 @@ async def cancel(request: Request) -> Response:
 @reading
 async def progress(request: Request) -> Response:
     await at_least(request)
-    group = await _view(request)
+    group = await find_task_group(request, request.path_params["id"])
     read_model = services(request).read_model
     if "text/event-stream" in request.headers.get("accept", ""):
         return StreamingResponse(
@@ -171,13 +170,11 @@ async def _progress_events(
 ) -> AsyncIterator[bytes]:
     """Every change of the progress, until no task is left unfinished."""
     last: ProgressView | None = None
-    quiet = 0.0
     while True:
         now = await read_model.progress(task_group_id)
         if last is None or now.counts != last.counts or now.state != last.state:
             yield b"event: progress\ndata: " + msgspec.json.encode(now) + b"\n\n"
             last = now
-            quiet = 0.0
         if now.finished == now.total:
             yield b"event: done\ndata: " + msgspec.json.encode(now) + b"\n\n"
             return
@@ -186,7 +183,6 @@ async def _progress_events(
         try:
             await read_model.wait_for(sequence + 1, KEEP_ALIVE_SECONDS)
         except Unavailable:
-            quiet += KEEP_ALIVE_SECONDS
             yield b": still here\n\n"
 
 
@@ -199,16 +195,20 @@ def resolve(state: State, text: str | int) -> TaskGroupId:
     else:
         found = state.names.get(text if "/" in text else f"default/{text}")
     if found is None:
-        raise NotFound(f"There is no task group {text!r}. 'penstock group list' shows them.")
+        raise _unknown(text)
     return found
 
 
-async def _view(request: Request) -> TaskGroupView:
-    text = request.path_params["id"]
+async def find_task_group(request: Request, text: str) -> TaskGroupView:
+    """A task group as the read model shows it, by id, by name, or as group/name."""
     found = await services(request).read_model.task_group(text)
     if found is None:
-        raise NotFound(f"There is no task group {text!r}. 'penstock group list' shows them.")
+        raise _unknown(text)
     return found
+
+
+def _unknown(text: str | int) -> NotFound:
+    return NotFound(f"There is no task group {text!r}. 'penstock group list' shows them.")
 
 
 async def _show(

@@ -1,7 +1,7 @@
 """Endpoints of tasks."""
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, cast
 
 import msgspec
 from msgspec import Meta
@@ -27,13 +27,13 @@ from penstock.coordinator.http.endpoint import (
 from penstock.coordinator.http.idempotency import idempotency_key
 from penstock.coordinator.http.streams import submit_stream
 from penstock.coordinator.http.submit import SubmissionView, submit_chunks
-from penstock.coordinator.http.task_groups import Reason, resolve
+from penstock.coordinator.http.task_groups import Reason, find_task_group, resolve
 from penstock.coordinator.specs import Specs
 from penstock.coordinator.submissions import Chunk, array_chunks, digest, list_chunks
 from penstock.errors import Invalid, NotFound, Unavailable
 from penstock.events import TaskArray, TaskGroupId, TaskId, TaskSpec
 from penstock.events.spec import Document
-from penstock.projections.read_models.views import TaskView
+from penstock.projections.read_models import TaskState, TaskView
 
 STATES = ("waiting", "ready", "assigned", "running", "succeeded", "failed", "cancelled")
 ENDED = ("succeeded", "failed", "cancelled")
@@ -105,11 +105,11 @@ async def show(request: Request) -> Response:
     await at_least(request)
     task_id = path_id(request)
     view = await _ended_view(request, task_id, wait_seconds(request))
-    source = await services(request).read_model.task_source(task_id)
-    if source is not None and (log := services(request).node.log) is not None:
-        current = services(request).node.leader
-        specs = current.specs if current is not None else Specs(log)
-        spec = await specs.spec(source.sequence, source.event, task_id)
+    node = services(request).node
+    place = await services(request).read_model.task_source(task_id)
+    if place is not None and node.log is not None:
+        specs = node.leader.specs if node.leader is not None else Specs(node.log)
+        spec = await specs.spec(place.sequence, place.event, task_id)
         view = msgspec.structs.replace(view, spec=msgspec.Raw(spec))
     return answer(view)
 
@@ -121,9 +121,7 @@ async def _ended_view(request: Request, task_id: TaskId, wait: float) -> TaskVie
     deadline = loop.time() + wait
     while True:
         seen = read_model.position_seen
-        view = await read_model.task(task_id)
-        if view is None:
-            view = await _just_submitted(request, task_id)
+        view = await _present_view(request, task_id)
         left = deadline - loop.time()
         if view.state in ENDED or left <= 0:
             return view
@@ -133,15 +131,17 @@ async def _ended_view(request: Request, task_id: TaskId, wait: float) -> TaskVie
             deadline = loop.time()
 
 
-async def _just_submitted(request: Request, task_id: TaskId) -> TaskView:
-    """A task that the log has and the read model has not yet."""
+async def _present_view(request: Request, task_id: TaskId) -> TaskView:
+    """The task, also when the log has it and the read model does not have it yet."""
+    read_model = services(request).read_model
+    view = await read_model.task(task_id)
     node = services(request).node
-    if 0 < task_id < node.state.next_task_id:
-        await services(request).read_model.wait_for(node.sequence, VIEW_SECONDS)
-        view = await services(request).read_model.task(task_id)
-        if view is not None:
-            return view
-    raise NotFound(f"There is no task {task_id}.", task_id=task_id)
+    if view is None and 0 < task_id < node.state.next_task_id:
+        await read_model.wait_for(node.sequence, VIEW_SECONDS)
+        view = await read_model.task(task_id)
+    if view is None:
+        raise NotFound(f"There is no task {task_id}.", task_id=task_id)
+    return view
 
 
 @reading
@@ -150,16 +150,12 @@ async def index(request: Request) -> Response:
     state = request.query_params.get("state")
     if state not in (None, *STATES):
         raise Invalid(f"'state' must be one of {', '.join(STATES)}.", field="state")
-    read_model = services(request).read_model
     task_group_id = None
     if (text := request.query_params.get("task_group")) is not None:
-        group = await read_model.task_group(text)
-        if group is None:
-            raise NotFound(f"There is no task group {text!r}. 'penstock group list' shows them.")
-        task_group_id = group.id
-    page = await read_model.tasks(
+        task_group_id = (await find_task_group(request, text)).id
+    page = await services(request).read_model.tasks(
         task_group_id=task_group_id,
-        state=state,
+        state=cast("TaskState | None", state),
         cursor=request.query_params.get("cursor"),
         limit=page_size(request),
     )
