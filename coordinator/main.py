@@ -15,6 +15,7 @@ import uvicorn
 import uvloop
 
 from penstock.clock import SystemClock
+from penstock.collector import relax_collector
 from penstock.configuration import load
 from penstock.coordinator.http.app import build_app
 from penstock.coordinator.http.endpoint import Services
@@ -49,6 +50,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
 def run() -> None:
     configuration = load(Configuration, os.environ)
     set_up_logging(configuration.log_level)
+    relax_collector()
     uvloop.run(serve(configuration))
 
 
