@@ -89,22 +89,6 @@ def encode(commit: Commit) -> bytes:
     return _encoder.encode(commit)
 
 
-def build(
-    position: Position, epoch: int, events: list[AnyEvent], commit_id: str, at: Timestamp
-) -> bytes:
-    """Encode the commit that comes after `position`."""
-    return _encoder.encode(
-        Commit(
-            id=commit_id,
-            counter=position.counter + 1,
-            previous=position.hash,
-            epoch=epoch,
-            at=at,
-            events=events,
-        )
-    )
-
-
 def decode(body: bytes, sequence: int) -> Commit:
     """Decode a stored commit. An event of an unknown kind stops the reader: it must not guess."""
     try:

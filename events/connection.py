@@ -19,16 +19,13 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from penstock.errors import Unauthenticated, Unavailable
+from penstock.events.append import Unanswered
 
 logger = structlog.get_logger("penstock.nats")
 
 RECONNECT_WAIT_SECONDS = 0.25
 PING_INTERVAL_SECONDS = 10
 NO_RESPONDERS = "503"
-
-
-class Unanswered(Unavailable):
-    """NATS gave no answer. Whether the request was carried out is not known."""
 
 
 class Connection(Client):

@@ -4,12 +4,11 @@ Written against the wire because nats-py hides error codes, waits on the wrong c
 say several of the things that the log depends on.
 """
 
-from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.errors import PenstockError
+from penstock.errors import Unavailable
 from penstock.events.connection import Connection
 
 EXPECTED_LAST_SEQUENCE = "Nats-Expected-Last-Sequence"
@@ -40,10 +39,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     error: Problem | None = None
 
 
-class Refused(PenstockError):
+class Refused(Unavailable):
     """JetStream refused the request."""
-
-    code = "refused"
 
     def __init__(self, subject: str, problem: Problem) -> None:
         super().__init__(f"JetStream refused {subject}: {problem.description}")
@@ -148,10 +145,3 @@ async def get_message(
             return None
         raise
     return answer.message
-
-
-def backoff(first_seconds: float = 0.02, most_seconds: float = 1.0) -> Iterator[float]:
-    pause = first_seconds
-    while True:
-        yield pause
-        pause = min(pause * 2, most_seconds)

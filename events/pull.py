@@ -6,6 +6,9 @@ never waits for the reader while there is something to read, and never has more 
 two requests allow. Asking again happens only when the reader takes: a reader that stops takes up
 no memory.
 
+Once after every delivery, when the server says that it has nothing more for now, the reader gets an
+empty list. It can then check that there really is nothing more.
+
 A pull breaks when the line is cut, the consumer is gone or the server falls silent. It is then
 thrown away, and the reader opens another one from its own position.
 """
@@ -19,7 +22,8 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from penstock.errors import Unavailable
-from penstock.events.connection import Connection, Unanswered
+from penstock.events.append import Unanswered
+from penstock.events.connection import Connection
 from penstock.events.jetstream_api import Answer, ConsumerAnswer, Refused, ask
 
 BATCH_MESSAGES = 4096
@@ -28,6 +32,7 @@ EXPIRES_SECONDS = 60
 HEARTBEAT_SECONDS = 2
 SILENCE_SECONDS = 2.5 * HEARTBEAT_SECONDS
 INACTIVE_SECONDS = 300
+HEARTBEAT = "100"
 NANOSECONDS = 1_000_000_000
 
 _REQUEST = msgspec.json.encode(
@@ -63,6 +68,8 @@ class Pull:
         self._waiter: asyncio.Future[None] | None = None
         self._broken = ""
         self._heard = False
+        self._nothing_more = False
+        self._said_so = False
         self._silence: asyncio.TimerHandle | None = None
         self._unwatch: Callable[[], None] | None = None
 
@@ -99,10 +106,16 @@ class Pull:
         return pull
 
     async def take(self) -> list[Msg]:
-        """Whatever has arrived, at least one message. Raises `PullBroken`."""
+        """Whatever has arrived, or nothing once it is known that there is no more for now.
+
+        Raises `PullBroken`.
+        """
         while not self._arrived:
             if self._broken:
                 raise PullBroken(f"Reading {self._stream} was interrupted: {self._broken}.")
+            if self._nothing_more and not self._said_so:
+                self._said_so = True
+                return []
             if self._expected <= BATCH_MESSAGES // 2:
                 await self._ask_for_more()
                 continue
@@ -163,11 +176,14 @@ class Pull:
         self._heard = True
         if message.subject != self._inbox:
             self._expected -= 1
+            self._nothing_more = self._said_so = False
             self._arrived.append(message)
             self._wake()
             return
         headers = message.headers or {}
-        if headers.get("Status") == "100":
+        if headers.get("Status") == HEARTBEAT:
+            self._nothing_more = True
+            self._wake()
             return
         unused = headers.get("Nats-Pending-Messages", "")
         if unused.isdigit():

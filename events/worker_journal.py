@@ -89,7 +89,7 @@ class JournalWriter:
 
 
 class JournalReader:
-    """The manager's side: works on what a living worker writes as well as on what a dead one left."""
+    """The manager's side: reads what a living worker writes and what a dead one left."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -106,7 +106,7 @@ class JournalReader:
     @property
     def mark(self) -> Mark | None:
         mark = Mark(*_MARK.unpack_from(self._content, 0))
-        return mark if mark.task_id or mark.attempt else None
+        return mark if mark.attempt else None
 
     @property
     def results(self) -> list[AttemptResult]:
