@@ -52,7 +52,7 @@ def _counter(name: str) -> Column[int]:
 position = Table(
     "position",
     metadata,
-    Column("only", Boolean, CheckConstraint("only"), primary_key=True),
+    Column("single", Boolean, CheckConstraint("single"), primary_key=True),
     Column("version", Integer, nullable=False),
     Column("build", Text, nullable=False),
     Column("sequence", BigInteger, nullable=False),
