@@ -1,0 +1,35 @@
+"""The client library: `penstock.Client` and the values that it returns."""
+
+from penstock.client.client import Client
+from penstock.client.models import (
+    CancelledTasks,
+    Counts,
+    Health,
+    LogLine,
+    Manager,
+    Output,
+    Progress,
+    Status,
+    Submission,
+    Task,
+    TaskGroup,
+    TaskGroupState,
+    TaskState,
+)
+
+__all__ = [
+    "CancelledTasks",
+    "Client",
+    "Counts",
+    "Health",
+    "LogLine",
+    "Manager",
+    "Output",
+    "Progress",
+    "Status",
+    "Submission",
+    "Task",
+    "TaskGroup",
+    "TaskGroupState",
+    "TaskState",
+]
