@@ -1,0 +1,1 @@
+"""The process that runs tasks, one after the other."""

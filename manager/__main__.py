@@ -1,0 +1,3 @@
+from penstock.manager.main import run
+
+run()

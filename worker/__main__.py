@@ -1,0 +1,3 @@
+from penstock.worker.main import run
+
+run()

@@ -1,0 +1,232 @@
+"""Tasks that are commands: processes of their own, each in a process group of its own.
+
+The way from one command to the next is kept as short as a bare posix_spawn loop: output goes to
+anonymous files, the main thread blocks until the command has ended, and whatever needs a clock is
+the attendant's.
+
+The attendant signals the group by its number. The number is safe to use as long as the group's
+leader was not reaped; so the main thread waits without reaping, takes the number away under the
+lock, ends what is left of the group, and only then reaps.
+"""
+
+import os
+import resource
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Mapping
+
+from penstock.events.event import TaskGroupId
+from penstock.events.exits import ExitCode, Signal, classify
+from penstock.events.spec import TaskSpec
+from penstock.worker import outputs
+from penstock.worker.arrays import Values, is_template, text_template, values
+from penstock.worker.queue import Ending, Task
+
+# Python ignores SIGPIPE, and whoever started the manager may ignore others: a command begins with
+# none ignored and none blocked.
+_DEFAULT_SIGNALS = [
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGCHLD,
+]
+
+
+def task_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The worker's environment without the settings of Penstock, some of which are secrets."""
+    return {name: value for name, value in environ.items() if not name.startswith("PENSTOCK_")}
+
+
+class Commands:
+    """What all command tasks of a worker share."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.environment = {
+            os.fsencode(name): os.fsencode(value) for name, value in environ.items()
+        }
+        self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self.home = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.lock = threading.Lock()
+        """Guards the two below."""
+        self.process_group = 0
+        self.outputs: tuple[int, int] | None = None
+
+    def signal(self, number: int) -> bool:
+        """Signal the running command's process group. For the attendant."""
+        with self.lock:
+            if not self.process_group:
+                return False
+            os.killpg(self.process_group, number)
+            return True
+
+    def trim_outputs(self) -> None:
+        """Bound the memory that the running command's output takes. For the attendant."""
+        with self.lock:
+            for descriptor in self.outputs or ():
+                outputs.trim(descriptor)
+
+
+class Command:
+    """A command task, ready to be spawned."""
+
+    def __init__(
+        self, commands: Commands, spec: TaskSpec, task_group_id: TaskGroupId, *, array: bool
+    ) -> None:
+        self.timeout_seconds = spec.timeout_seconds
+        self._commands = commands
+        self._directory = spec.working_directory
+        self._environment = {
+            **commands.environment,
+            **{os.fsencode(name): os.fsencode(text) for name, text in spec.environment.items()},
+            b"PENSTOCK_TASK_GROUP_ID": b"%d" % task_group_id,
+        }
+        command = spec.command or []
+        self._arguments = [os.fsencode(part) for part in command]
+        self._path = spec.environment.get("PATH")
+        texts = [*command, *spec.environment.values(), spec.working_directory]
+        self._render: Callable[[Values], tuple[list[bytes], dict[bytes, bytes], str]] | None = None
+        if array and is_template(texts):
+            self._render = self._template(command, spec.environment)
+
+    def _template(
+        self, command: list[str], environment: dict[str, str]
+    ) -> Callable[[Values], tuple[list[bytes], dict[bytes, bytes], str]]:
+        constant = self._environment
+        arguments = [text_template(part) for part in command]
+        variables = [
+            (os.fsencode(name), text_template(text))
+            for name, text in environment.items()
+            if is_template(text)
+        ]
+        directory = text_template(self._directory)
+
+        def render(values: Values) -> tuple[list[bytes], dict[bytes, bytes], str]:
+            return (
+                [os.fsencode(argument(values)) for argument in arguments],
+                {**constant, **{name: os.fsencode(text(values)) for name, text in variables}},
+                directory(values),
+            )
+
+        return render
+
+    def execute(self, task: Task) -> Ending | None:
+        if self._render is None:
+            arguments, environment = self._arguments, self._environment.copy()
+            directory = self._directory
+        else:
+            arguments, environment, directory = self._render(values(task.array_index, task.row))
+        environment[b"PENSTOCK_TASK_ID"] = b"%d" % task.task_id
+        environment[b"PENSTOCK_ATTEMPT"] = b"%d" % task.attempt
+        if task.array_index is not None:
+            environment[b"PENSTOCK_INDEX"] = b"%d" % task.array_index
+        stdout = outputs.create("stdout")
+        stderr = outputs.create("stderr")
+        try:
+            try:
+                pid = self._spawn(arguments, environment, directory, stdout, stderr)
+            except (OSError, ValueError) as error:
+                return _not_startable(error, arguments, directory)
+            return self._wait(pid, stdout, stderr)
+        finally:
+            with self._commands.lock:
+                self._commands.outputs = None
+            os.close(stdout)
+            os.close(stderr)
+
+    def _spawn(
+        self,
+        arguments: list[bytes],
+        environment: dict[bytes, bytes],
+        directory: str,
+        stdout: int,
+        stderr: int,
+    ) -> int:
+        commands = self._commands
+        program = arguments[0]
+        if directory:
+            # posix_spawn knows no working directory, and this thread is the only one that uses it.
+            os.chdir(directory)
+        try:
+            if self._path is not None and b"/" not in program:
+                program = shutil.which(program, path=os.fsdecode(environment[b"PATH"])) or program
+            return os.posix_spawnp(
+                program,
+                arguments,
+                environment,
+                file_actions=(
+                    (os.POSIX_SPAWN_DUP2, commands.null, 0),
+                    (os.POSIX_SPAWN_DUP2, stdout, 1),
+                    (os.POSIX_SPAWN_DUP2, stderr, 2),
+                ),
+                setpgroup=0,
+                setsigmask=(),
+                setsigdef=_DEFAULT_SIGNALS,
+            )
+        finally:
+            if directory:
+                os.fchdir(commands.home)
+
+    def _wait(self, pid: int, stdout: int, stderr: int) -> Ending | None:
+        commands = self._commands
+        with commands.lock:
+            commands.process_group = pid
+            commands.outputs = (stdout, stderr)
+        information = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        with commands.lock:
+            commands.process_group = 0
+        # The leader is a zombie, so its group cannot have become someone else's.
+        os.killpg(pid, signal.SIGKILL)
+        _, _, usage = os.wait4(pid, 0)
+        out, err, cut = outputs.read(stdout, stderr)
+        ending: Ending = {
+            "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 6),
+        }
+        # Until it calls exec, the child counts the worker's memory as its own: only more says
+        # something about the command.
+        if usage.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:
+            ending["max_rss_bytes"] = usage.ru_maxrss * 1024
+        if out:
+            ending["stdout"] = out
+        if err:
+            ending["stderr"] = err
+        if cut:
+            ending["output_truncated"] = True
+        how = classify(information.si_code, information.si_status) if information else None
+        match how:
+            case ExitCode(code):
+                ending |= _failed("exit_code", how.message)
+                ending["exit_code"] = code
+            case Signal(number):
+                ending |= _failed("signal", how.message)
+                ending["signal"] = number
+            case _:
+                ending["exit_code"] = 0
+        return ending
+
+
+def _failed(cause: str, message: str) -> Ending:
+    return {"outcome": "failed", "cause": cause, "message": message}
+
+
+def _not_startable(error: OSError | ValueError, arguments: list[bytes], directory: str) -> Ending:
+    program = os.fsdecode(arguments[0])
+    if directory and not os.path.isdir(directory):
+        return _failed(
+            "not_startable", f"The working directory {directory!r} does not exist on this machine."
+        )
+    if isinstance(error, OSError) and error.filename == directory and directory:
+        return _failed(
+            "not_startable",
+            f"The working directory {directory!r} cannot be used: {error.strerror}.",
+        )
+    if isinstance(error, FileNotFoundError):
+        what = "does not exist" if "/" in program else "is not in the PATH of this manager"
+        return _failed("not_startable", f"The program {program!r} {what}.")
+    if isinstance(error, PermissionError):
+        return _failed("not_startable", f"The program {program!r} may not be executed.")
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return _failed("not_startable", f"The program {program!r} cannot be started: {reason}.")

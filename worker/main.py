@@ -1,0 +1,67 @@
+"""Start of a worker process."""
+
+import argparse
+import faulthandler
+import gc
+import os
+import threading
+import traceback
+from typing import NoReturn
+
+import structlog
+
+from penstock.events.worker_journal import JournalWriter
+from penstock.events.worker_protocol import EXIT_LEFT, Place
+from penstock.worker.attendant import Attendant
+from penstock.worker.commands import Commands, task_environment
+from penstock.worker.handlers import Handlers
+from penstock.worker.loop import Loop
+from penstock.worker.queue import Queue
+from penstock.worker.specs import Programs
+from penstock.worker.zeromq import ZeroMQCommunication
+
+logger = structlog.get_logger("penstock.worker")
+
+
+def run(arguments: list[str] | None = None) -> NoReturn:
+    parser = argparse.ArgumentParser(prog="penstock worker")
+    parser.add_argument("--place", required=True, help="directory of the manager's sockets")
+    parser.add_argument("--worker", required=True, type=int, help="number of this worker")
+    options = parser.parse_args(arguments)
+    serve(Place(options.place), options.worker)
+
+
+def serve(place: Place, worker: int) -> NoReturn:
+    faulthandler.enable()
+    queue = Queue(_journal(place, worker))
+    commands = Commands(task_environment(os.environ))
+    handlers = Handlers(queue)
+    communication = ZeroMQCommunication(place, worker)
+    loop = Loop(queue, communication, Programs(commands, handlers), worker, os.getpid())
+    attendant = Attendant(queue, communication, loop, commands, worker)
+    handlers.install()
+    # What exists by now lives as long as the process: no need to look at it again and again.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    threading.Thread(target=_attend, args=(attendant,), name="attendant", daemon=True).start()
+    loop.run()
+    communication.close()
+    # Threads that handlers left behind must not keep the process.
+    os._exit(EXIT_LEFT)
+
+
+def _attend(attendant: Attendant) -> NoReturn:
+    """A worker without its attendant could not be cancelled: it ends, and another is started."""
+    try:
+        attendant.run()
+    except BaseException:
+        os.write(2, traceback.format_exc().encode(errors="replace"))
+        os._exit(1)
+
+
+def _journal(place: Place, worker: int) -> JournalWriter | None:
+    try:
+        return JournalWriter(place.journal(worker, os.getpid()))
+    except OSError as error:
+        logger.warning("the worker runs without a journal", error=str(error))
+        return None
