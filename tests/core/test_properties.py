@@ -1,5 +1,6 @@
 """What holds for every history, however strange."""
 
+import contextlib
 import random
 
 from hypothesis import HealthCheck, given, settings
@@ -49,10 +50,8 @@ def random_history(seed: int, steps: int) -> World:
                 world.capacities[manager_id] = dice.randrange(8)
         commands = [random_command(dice, world) for _ in range(dice.randrange(4))]
         for _ in range(dice.choice([1, 1, 1, 2])):
-            try:
+            with contextlib.suppress(PenstockError):
                 world.send(*commands)
-            except PenstockError:
-                pass
     return world
 
 

@@ -1,0 +1,30 @@
+"""The background process of `penstock up --detach`: python -m penstock.up SETTINGS."""
+
+import asyncio
+import sys
+
+import msgspec
+
+from penstock.errors import Conflict, PenstockError
+from penstock.logging import set_up_logging
+from penstock.up import main
+from penstock.up.supervisor import Settings
+
+
+def run(settings: str) -> int:
+    try:
+        decoded = msgspec.json.decode(settings, type=Settings, dec_hook=_convert)
+        set_up_logging(decoded.log_level)
+        asyncio.run(main.run(decoded))
+    except PenstockError as error:
+        sys.stderr.write(f"{error.message}\n")
+        return main.EXIT_CONFLICT if isinstance(error, Conflict) else 1
+    return 0
+
+
+def _convert(kind: type, value: object) -> object:
+    return kind(value)
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1]))
