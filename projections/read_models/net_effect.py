@@ -311,7 +311,7 @@ class _Fold:
                 task.attempt = 1
                 task.manager_id = assignment.manager_id
                 task.assigned_at = assignment.assigned_at
-                pass
+                self._leave(assignment, 1)
             self._in_flight.active[task_id] = task
         self.effect.active[task_id] = task
         counts[task.state] -= 1

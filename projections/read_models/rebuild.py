@@ -17,6 +17,7 @@ from datetime import datetime
 
 import asyncpg
 import msgspec
+from sqlalchemy import JSON
 
 from penstock.errors import Conflict, Invalid
 from penstock.events import Log
@@ -187,7 +188,7 @@ async def _compare(connection: Connection) -> list[Difference]:
             continue
         columns = ", ".join(
             # JSON has no equality; its text does.
-            f'"{column.name}"::text' if column.type.python_type is dict else f'"{column.name}"'
+            f'"{column.name}"::text' if isinstance(column.type, JSON) else f'"{column.name}"'
             for column in table.columns
         )
         live = f"SELECT {columns} FROM {SCHEMA}.{table.name}"
