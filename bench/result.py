@@ -13,6 +13,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     workers: int
     seconds: float
     per_second: float
+    submitted_as: str | None = None
+    """`array`: one spec for all; `list`: every task brings its own. It decides much of the rate."""
+    list_per_second: float | None = None
+    """The same tasks once more, submitted as lists."""
+    load_before: float | None = None
+    """Load average when the workload began: figures from a busy machine are not worth comparing."""
     p50_ms: float | None = None
     p95_ms: float | None = None
     p99_ms: float | None = None

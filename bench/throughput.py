@@ -4,6 +4,7 @@ import time
 
 from penstock.bench import raw
 from penstock.bench.finish import NOOP, all_done, warm_up
+from penstock.bench.lists import submit_lists
 from penstock.bench.result import Result
 from penstock.bench.target import Options, Target, open_target
 from penstock.events.spec import TaskSpec
@@ -15,12 +16,15 @@ async def noop(options: Options) -> Result:
     n = options.tasks or 100_000
     async with open_target(options) as target:
         submitting, seconds = await _run(target, "noop", NOOP, n)
+        listed = await _run_lists(target, n)
         return Result(
             workload="noop",
             n=n,
             workers=target.workers,
             seconds=seconds,
             per_second=n / seconds,
+            submitted_as="array",
+            list_per_second=n / listed,
             submit_seconds=submitting,
             memory_mb=target.memory_mb(),
         )
@@ -37,6 +41,7 @@ async def command(options: Options) -> Result:
             workers=target.workers,
             seconds=seconds,
             per_second=n / seconds,
+            submitted_as="array",
             raw_per_second=bare,
             ratio=n / seconds / bare,
             submit_seconds=submitting,
@@ -53,3 +58,13 @@ async def _run(target: Target, workload: str, template: TaskSpec, n: int) -> tup
     submitting = time.perf_counter() - began
     await all_done(target.client, task_group, already + n)
     return submitting, time.perf_counter() - began
+
+
+async def _run_lists(target: Target, n: int) -> float:
+    """Seconds from the first list until all of them had ended."""
+    task_group = await target.new_group("noop-lists")
+    already = await warm_up(target.client, task_group, target.workers)
+    began = time.perf_counter()
+    await submit_lists(target.client, task_group, n)
+    await all_done(target.client, task_group, already + n)
+    return time.perf_counter() - began

@@ -149,7 +149,7 @@ class Leader:
 
     async def _committed(self, events: list[AnyEvent]) -> None:
         await self._dispatcher.deliver(events)
-        self.results.announce(events)
+        self.results.announce(events, self.sequence)
 
     def _rested(self) -> None:
         """The state is exactly what the log says, until the next command."""

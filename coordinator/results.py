@@ -1,25 +1,37 @@
 """Callers who wait for the end of a task, told as soon as it is durable."""
 
 import asyncio
+from typing import TypeAlias
+
+import msgspec
 
 from penstock.errors import NotLeader
 from penstock.events import AnyEvent, AttemptResult, TaskId, TasksFinished
 
 
+class Ended(msgspec.Struct, frozen=True):
+    """The end of a task, and the sequence by which it is in the log."""
+
+    event: TasksFinished
+    result: AttemptResult
+    sequence: int
+
+
+Expected: TypeAlias = asyncio.Future[Ended]
+
+
 class Results:
     def __init__(self) -> None:
-        self._waiting: dict[TaskId, list[asyncio.Future[tuple[TasksFinished, AttemptResult]]]] = {}
+        self._waiting: dict[TaskId, list[Expected]] = {}
 
-    def expect(self, task_id: TaskId) -> asyncio.Future[tuple[TasksFinished, AttemptResult]]:
+    def expect(self, task_id: TaskId) -> Expected:
         """A future for the end of a task that has not ended yet."""
-        future: asyncio.Future[tuple[TasksFinished, AttemptResult]] = (
-            asyncio.get_running_loop().create_future()
-        )
+        future: Expected = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(task_id, []).append(future)
         future.add_done_callback(lambda _: self._forget(task_id, future))
         return future
 
-    def announce(self, events: list[AnyEvent]) -> None:
+    def announce(self, events: list[AnyEvent], sequence: int) -> None:
         if not self._waiting:
             return
         for event in events:
@@ -28,7 +40,7 @@ class Results:
             for result in event.tasks:
                 for future in list(self._waiting.get(result.task_id, ())):
                     if not future.done():
-                        future.set_result((event, result))
+                        future.set_result(Ended(event, result, sequence))
 
     def abandon(self) -> None:
         """The role is lost: whoever waits has to ask again."""
@@ -37,9 +49,7 @@ class Results:
                 if not future.done():
                     future.set_exception(NotLeader())
 
-    def _forget(
-        self, task_id: TaskId, future: asyncio.Future[tuple[TasksFinished, AttemptResult]]
-    ) -> None:
+    def _forget(self, task_id: TaskId, future: Expected) -> None:
         futures = self._waiting[task_id]
         futures.remove(future)
         if not futures:

@@ -60,6 +60,7 @@ MAX_BATCH_MESSAGES = 500
 """The server takes 1000 at most."""
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 READ_AHEAD_COMMITS = 32
+GATHERING_SECONDS = 0.02
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -165,6 +166,10 @@ class EventsPublisher:
                 await self._publish(batch, stream_sequence)
                 stream_sequence += len(batch)
                 self._pauses = backoff()
+                if entries.qsize() < READ_AHEAD_COMMITS // 2:
+                    # A batch costs the server much more than a message of it. Under load let some
+                    # commits gather; the first one after a rest is published at once.
+                    await asyncio.sleep(GATHERING_SECONDS)
         finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)

@@ -330,6 +330,11 @@ class Core:
         return pacing.capacity(averages, self.worker_count, prefetch)
 
     @property
+    def has_backlog(self) -> bool:
+        """Whether workers have work to go on with, so that a report may gather for a moment."""
+        return len(self.buffer) > 0 or any(len(w.held) > 1 for w in self.workers.values())
+
+    @property
     def busy_workers(self) -> int:
         return sum(1 for worker in self.workers.values() if worker.held)
 

@@ -153,6 +153,10 @@ class Crew:
         self._core.stopping = True
         self._core.give_back_buffer()
         self._sockets.publish(Stop(graceful=False, grace_seconds=STOP_GRACE_SECONDS))
+        for record in self._pool.records:
+            if record.number not in self._core.workers:
+                # It is only just starting: it has nothing, and cannot hear us yet.
+                self._pool.kill(record.number)
         await self._pool.stopped(STOP_GRACE_SECONDS + 1.0)
 
     def close(self) -> None:

@@ -47,6 +47,8 @@ logger = structlog.get_logger("penstock.manager")
 CALL_SECONDS = 5.0
 FIRST_DELAY_SECONDS = 0.05
 LONGEST_DELAY_SECONDS = 2.0
+GATHER_SECONDS = 0.025
+GATHER_RESULTS = 512
 
 
 class Link:
@@ -81,6 +83,7 @@ class Link:
         self._synchronised = asyncio.Event()
         self._sync_wanted = asyncio.Event()
         self._news = asyncio.Event()
+        self._reported_at = 0.0
         self._heartbeat_now = asyncio.Event()
         self._nothing_to_report = asyncio.Event()
         self._encoder = msgspec.msgpack.Encoder()
@@ -265,13 +268,15 @@ class Link:
     async def _keep_reporting(self) -> None:
         delay = FIRST_DELAY_SECONDS
         while True:
-            contents = self._core.outbox.next()
-            if contents is None:
+            if not self._core.outbox:
                 self._nothing_to_report.set()
                 self._news.clear()
                 await self._news.wait()
-                continue
             await self._synchronised.wait()
+            await self._gather()
+            contents = self._core.outbox.next()
+            if contents is None:
+                continue
             report = Report(
                 manager_id=self._manager_id,
                 incarnation=self._incarnation,
@@ -287,6 +292,19 @@ class Link:
             elif self._synchronised.is_set():
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, LONGEST_DELAY_SECONDS)
+
+    async def _gather(self) -> None:
+        """With a backlog, one report for many results; without, no result waits."""
+        wait_until = self._reported_at + GATHER_SECONDS
+        while (
+            self._core.has_backlog
+            and self._core.outbox.waiting_results < GATHER_RESULTS
+            and (left := wait_until - time.monotonic()) > 0
+        ):
+            self._news.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), left)
+        self._reported_at = time.monotonic()
 
     async def _send(self, report: Report) -> bool:
         """True when the report is in the log."""

@@ -7,7 +7,7 @@ way the manager asks the coordinator for a tenth of a second's worth.
 
 from collections.abc import Collection
 
-WORKER_AHEAD_SECONDS = 0.02
+WORKER_AHEAD_SECONDS = 0.04
 LONG_TASK_SECONDS = 0.05
 MAX_CREDIT = 1024
 

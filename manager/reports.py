@@ -41,6 +41,10 @@ class Outbox:
     def give_back(self, tasks: Collection[Attempt]) -> None:
         self._returned.extend(tasks)
 
+    @property
+    def waiting_results(self) -> int:
+        return len(self._finished)
+
     def __bool__(self) -> bool:
         return bool(self._under_way or self._finished or self._started or self._returned)
 

@@ -33,6 +33,10 @@ class NotCallable(Exception):
     """What a handler's name leads to cannot be called."""
 
 
+class NoSuchDirectory(Exception):
+    """The working directory of a task cannot be entered."""
+
+
 class Handlers:
     """What all handler tasks of a worker share."""
 
@@ -133,6 +137,9 @@ class Handler:
             else:
                 value = function(*arguments)
             handlers.inside = False
+        except NoSuchDirectory as error:
+            handlers.inside = False
+            return {"outcome": "failed", "cause": "not_startable", "message": str(error)}
         except TaskStopped as error:
             handlers.inside = False
             return self._with_output({"stderr": _traceback(error)})
@@ -170,7 +177,7 @@ def _surroundings(spec: TaskSpec, task: Task, *, array: bool) -> Iterator[None]:
     directory = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if spec.working_directory:
-            os.chdir(text_template(spec.working_directory)(names))
+            _enter(text_template(spec.working_directory)(names))
         for name, value in spec.environment.items():
             os.environ[name] = text_template(value)(names)
         yield
@@ -180,6 +187,15 @@ def _surroundings(spec: TaskSpec, task: Task, *, array: bool) -> Iterator[None]:
         for name in os.environ.keys() - before.keys():
             del os.environ[name]
         os.environ.update(before)
+
+
+def _enter(directory: str) -> None:
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        raise NoSuchDirectory(
+            f"The working directory {directory!r} cannot be used: {error.strerror}."
+        ) from error
 
 
 def _result(value: Any) -> Ending:

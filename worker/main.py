@@ -33,8 +33,10 @@ def run(arguments: list[str] | None = None) -> NoReturn:
 
 def serve(place: Place, worker: int) -> NoReturn:
     faulthandler.enable()
+    for name in os.environ.keys() - task_environment(os.environ).keys():
+        del os.environ[name]
     queue = Queue(_journal(place, worker))
-    commands = Commands(task_environment(os.environ))
+    commands = Commands(os.environ)
     handlers = Handlers(queue)
     communication = ZeroMQCommunication(place, worker)
     loop = Loop(queue, communication, Programs(commands, handlers), worker, os.getpid())

@@ -1,25 +1,17 @@
 """Submitting, and waiting for the result in the same exchange."""
 
 import asyncio
-from typing import TypeAlias
 
 import msgspec
 
 from penstock.coordinator.commands import SubmitTasks
 from penstock.coordinator.leader import Leader
+from penstock.coordinator.results import Ended, Expected
 from penstock.coordinator.submissions import Chunk
 from penstock.coordinator.writer import Committed
 from penstock.errors import NotLeader, PenstockError
-from penstock.events import (
-    AttemptResult,
-    TaskGroupId,
-    TaskId,
-    TasksFinished,
-    Timestamp,
-)
+from penstock.events import TaskGroupId, TaskId
 from penstock.projections.read_models.views import TaskView, finished_view, moment
-
-Expected: TypeAlias = asyncio.Future[tuple[TasksFinished, AttemptResult]]
 
 
 class SubmissionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,16 +49,18 @@ async def submit_chunks(
             ranges = list(committed.answer.ranges)
         else:
             ranges = _joined(ranges, committed.answer.ranges)
-        if expected is not None:
-            results = await _result(expected, wait, committed.answer.at)
-    view = SubmissionView(
+        if expected is not None and (ended := await _ended(expected, wait)) is not None:
+            sequence = ended.sequence
+            view = finished_view(ended.event, ended.result)
+            results = [msgspec.structs.replace(view, submitted_at=moment(committed.answer.at))]
+    submission = SubmissionView(
         task_group_id=task_group_id,
         ranges=ranges,
         count=sum(count for _, count in ranges),
         duplicate=duplicate,
         results=results,
     )
-    return view, sequence
+    return submission, sequence
 
 
 async def _submit_and_expect(
@@ -92,13 +86,11 @@ async def _submit_and_expect(
     return await future
 
 
-async def _result(expected: Expected, wait: float, submitted_at: Timestamp) -> list[TaskView]:
+async def _ended(expected: Expected, wait: float) -> Ended | None:
     try:
-        event, result = await asyncio.wait_for(expected, wait)
+        return await asyncio.wait_for(expected, wait)
     except (TimeoutError, NotLeader):
-        return []
-    view = finished_view(event, result)
-    return [msgspec.structs.replace(view, submitted_at=moment(submitted_at))]
+        return None
 
 
 def _joined(

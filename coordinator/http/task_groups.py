@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -54,10 +54,10 @@ class NewTaskGroup(Document, frozen=True, kw_only=True):
     labels: Annotated[list[Word], Meta(max_length=100)] = []
     max_managers: Annotated[int, Meta(ge=1)] | None = None
     task_prefetch_count: Annotated[int, Meta(ge=0, le=100_000)] | None = None
-    worker_schedule: msgspec.Raw | None = None
-    env_preparation: msgspec.Raw | None = None
-    env_cleanup: msgspec.Raw | None = None
-    auto_close_timeout: msgspec.Raw | None = None
+    worker_schedule: Any = None
+    env_preparation: Any = None
+    env_cleanup: Any = None
+    auto_close_timeout: Any = None
 
 
 _UNSUPPORTED = {

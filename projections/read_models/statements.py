@@ -31,7 +31,7 @@ UPDATE task_ranges AS stored
 SET rest_cancelled_at = rest.at, rest_cancel_reason = rest.reason
 FROM unnest($1::bigint[], $2::timestamptz[], $3::text[]) AS rest (task_group_id, at, reason)
 WHERE stored.task_group_id = rest.task_group_id
-AND stored.rest_cancelled_at IS NULL
+AND stored.taken < stored.count AND stored.rest_cancelled_at IS NULL
 """
 
 UPDATE_ASSIGNMENTS = """

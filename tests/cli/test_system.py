@@ -1,7 +1,8 @@
 """The command line against a real system, started and stopped by it."""
 
+import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 from tests import servers
 
+from penstock import Client
 from penstock.cli import main
-
-Run = Callable[..., Result]
+from penstock.client import Task
 
 
 def run(*words: str, stdin: str | None = None) -> Result:
@@ -39,6 +40,11 @@ def data() -> Iterator[Path]:
 def of(result: Result) -> Any:
     assert result.exit_code == 0, result.output
     return msgspec.json.decode(result.stdout)
+
+
+async def ended(data: Path, task_id: int) -> Task:
+    async with Client(data=data) as client:
+        return await client.wait(task_id, timeout_seconds=30)
 
 
 pytestmark = pytest.mark.usefixtures("data")
@@ -69,6 +75,8 @@ def test_a_handler_gets_its_arguments_and_gives_its_result() -> None:
         )
     )
     assert (task["state"], task["result"]) == ("succeeded", 3)
+    shown = run("submit", "--wait", "--handler", "penstock.samples:add", "--args", "[1,2]")
+    assert shown.stdout == "3\n"
 
 
 def test_an_array_runs_once_for_each_index() -> None:
@@ -104,20 +112,18 @@ def test_a_repeat_with_the_same_key_submits_nothing_new() -> None:
     assert run(*words).stdout == run(*words).stdout
 
 
-def test_a_task_that_runs_is_cancelled() -> None:
+def test_a_task_that_runs_is_cancelled(data: Path) -> None:
     task_id = run("submit", "-o", "quiet", "--", "sleep", "60").stdout.strip()
     assert run("task", "cancel", task_id, "--reason", "enough").exit_code == 0
-    waited = run("submit", "--wait", "-o", "quiet", "--", "true")
-    assert waited.exit_code == 0
-    shown = of(run("task", "show", task_id, "-o", "json"))
-    assert shown["state"] == "cancelled" or shown["cancel_requested"]
+    assert asyncio.run(ended(data, int(task_id))).state == "cancelled"
     assert "enough" in run("log", "tail", "-n", "50", "--no-follow").stdout
 
 
 def test_a_task_that_takes_too_long_is_ended() -> None:
-    result = run("submit", "--wait", "--timeout", "200ms", "--", "sleep", "60")
+    result = run("submit", "--wait", "-o", "json", "--timeout", "200ms", "--", "sleep", "60")
     assert result.exit_code == 1
-    assert "Task" in result.stderr
+    task = msgspec.json.decode(result.stdout)
+    assert (task["state"], task["cause"]) == ("failed", "timeout")
 
 
 def test_the_last_task_is_the_newest() -> None:

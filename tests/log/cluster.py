@@ -4,6 +4,8 @@ import asyncio
 import socket
 from pathlib import Path
 
+import msgspec
+
 from penstock.events.append import Unanswered, backoff
 from penstock.events.connection import Connection, connect
 from penstock.up import process
@@ -55,6 +57,17 @@ class Cluster:
         try:
             async with asyncio.timeout(30):
                 await _wait_for_leader(connection)
+        finally:
+            await connection.close()
+
+    async def kill_one(self, number: int) -> None:
+        await self.processes[number].kill()
+
+    async def leader_of(self, stream: str) -> int:
+        connection = await connect(self.urls, "probe")
+        try:
+            answer = await connection.call(f"$JS.API.STREAM.INFO.{stream}")
+            return int(msgspec.json.decode(answer.data)["cluster"]["leader"].removeprefix("n"))
         finally:
             await connection.close()
 

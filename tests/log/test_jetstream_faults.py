@@ -11,8 +11,10 @@ from tests.log.proxy import Proxy
 
 from penstock.errors import Conflict, Deposed, LogFull
 from penstock.events import START, Entry, LogWriter, Position, Subjects, jetstream
+from penstock.events.append import Offer
+from penstock.events.commit import digest
 from penstock.events.connection import Connection, connect
-from penstock.events.jetstream import JetStreamLog
+from penstock.events.jetstream import JetStreamLog, JetStreamStorage
 from penstock.events.jetstream_api import Answer, ask
 from penstock.events.streams import ensure_streams
 from penstock.up.nats import NatsServer
@@ -99,6 +101,22 @@ async def test_a_writer_that_was_replaced_while_cut_off_finds_out(
         await appending
     await append(usurper, "m1")
     assert names(await read_to(near, await near.end(), START)) == ["[old]", "[new]", "m1"]
+
+
+async def test_the_right_place_does_not_help_a_writer_of_an_older_epoch(
+    connection: Connection, subjects: Subjects
+) -> None:
+    log = JetStreamLog(connection, subjects)
+    old = await log.elect("old", "", START, NOW)
+    new = await log.elect("new", "", old.position, NOW)
+    commit = body(old, "zombie", after=new.position)
+    offer = Offer(body=commit, hash=digest(commit), place=3, epoch=old.epoch)
+    storage = JetStreamStorage(connection, subjects)
+    refusal = await storage.offer(offer)
+    assert refusal is not None
+    assert refusal.why == "does not follow"
+    assert await log.end() == 2
+    assert await storage.offer(msgspec.structs.replace(offer, epoch=new.epoch)) is None
 
 
 async def test_an_append_that_was_broken_off_ends_the_writer_but_not_the_log(

@@ -1,4 +1,4 @@
-"""A coordinator that does what a test tells it, behind the real NATS, and a real manager process."""
+"""A coordinator that does what a test tells it, on the real NATS, and a real manager process."""
 
 import asyncio
 import contextlib
@@ -128,9 +128,7 @@ class ScriptedCoordinator:
         return [self.finished[task_id, 1] for task_id in task_ids]
 
     def started(self, task_id: int) -> bool:
-        return any(
-            start.task_id == task_id for report in self.reports for start in report.started
-        )
+        return any(start.task_id == task_id for report in self.reports for start in report.started)
 
 
 def batch(first: int, count: int = 1, attempt: int = 1, **spec: Any) -> TaskBatch:
@@ -170,7 +168,7 @@ class ManagerProcess:
     def __init__(
         self, scripted: ScriptedCoordinator, nats_url: str, data: Path, workers: int = 2
     ) -> None:
-        self._environment = {
+        self.environment = {
             **{name: value for name, value in os.environ.items() if "PENSTOCK" not in name},
             "PENSTOCK_NATS_URL": nats_url,
             "PENSTOCK_URL": scripted.url,
@@ -189,7 +187,7 @@ class ManagerProcess:
         """Start it and wait until it has synchronised."""
         syncs = len(self._scripted.syncs)
         self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "penstock.manager", env=self._environment, cwd=self.data
+            sys.executable, "-m", "penstock.manager", env=self.environment, cwd=self.data
         )
         await self._scripted.until(lambda: len(self._scripted.syncs) > syncs)
 

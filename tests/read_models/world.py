@@ -49,17 +49,18 @@ class World:
     runs: int = 0
 
     def __post_init__(self) -> None:
-        for group, manager in zip(GROUPS, MANAGERS, strict=True):
-            self.story.begin(group, manager) if group == 1 else self.story.commit(
-                self.story.created(group)
-            )
+        self.story.begin(GROUPS[0], MANAGERS[0])
+        self.story.commit(self.story.created(GROUPS[1]))
+        for group in GROUPS:
+            self.pending += self._submit(group, 3, 12)
 
     def play(self, moves: list[tuple[int, int, int]]) -> None:
         for kind, which, size in moves:
             group = GROUPS[which % 2]
+            which //= 2
             moved = self._moves[kind % len(self._moves)](self, group, which, 1 + size)
             self.pending += moved
-            if self.pending and which % 3:
+            if self.pending and size % 3:
                 self._commit()
         if self.pending:
             self._commit()
@@ -169,7 +170,7 @@ class World:
         return [self.story.cancelled(*spans, task_group_id=group)] if chosen else []
 
     def _cancel_rest(self, group: int, which: int, size: int) -> list[AnyEvent]:
-        if which % 4:
+        if which % 3:
             return []
         for task in self._pick(group, 0, 10_000, "waiting", "ready"):
             task.state = "cancelled"

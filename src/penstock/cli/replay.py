@@ -98,6 +98,8 @@ async def _fold(
 
 async def _compare(client: "Client", replayed: "Replayed") -> list[str]:
     """Compare with what the live system shows of exactly the commits that were folded."""
+    # The fold may be ahead of the read model, which then has to come as far first.
+    client.see_at_least(replayed.position.sequence)
     before = await client.status()
     for _ in range(COMPARISONS):
         await _fold(client, replayed, before.read_model_sequence)

@@ -289,7 +289,7 @@ def _ended(session: Session, task: "Task") -> int:
     else:
         click.echo(task.stdout or "", nl=False)
         click.echo(task.stderr or "", nl=False, err=True)
-        if task.spec is None and task.result is not None:
+        if task.result is not None:
             show.json(task.result)
         if not task.succeeded:
             show.note(f"Task {task.id} {task.state}: {why(task) or 'no reason given'}.")

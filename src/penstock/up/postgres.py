@@ -111,11 +111,13 @@ class PostgresServer:
 
     async def stop(self, limit_seconds: float = 30.0) -> None:
         """Fast shutdown: sessions are ended, everything is written out."""
-        if self.process is not None:
-            # An immediate shutdown first: a postmaster that is killed leaves its backends behind.
-            if await _ends(self.process, signal.SIGINT, limit_seconds):
-                return
+        if self.process is None:
+            return
+        if not await _ends(self.process, signal.SIGINT, limit_seconds):
+            # Before the kill: a postmaster that is killed leaves its backends behind.
             await self.process.stop(signal.SIGQUIT, 5.0)
+        if not self._socket_directory.is_relative_to(self.directory):
+            shutil.rmtree(self._socket_directory, ignore_errors=True)
 
     async def kill(self) -> None:
         """End it as a crash would."""
