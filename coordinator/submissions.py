@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.coordinator.commands import SubmitTasks
 from penstock.errors import Invalid, TooLarge
-from penstock.events import PriorityRun, TaskArray, TaskGroupId, TaskSpec
+from penstock.events import PriorityRun, RetryPolicy, TaskArray, TaskGroupId, TaskSpec
 from penstock.events.spec import validate
 from penstock.events.tasks import NO_JSON
 
@@ -59,60 +59,73 @@ def digest(data: bytes) -> str:
 def list_chunks(specs: Iterable[TaskSpec], offset: int = 0) -> Iterator[Chunk]:
     """Cut a list of specs into commands."""
     parts: list[bytes] = []
+    runs = _Runs()
     keys: dict[str, int] = {}
-    runs: list[PriorityRun] = []
     size = 0
-    place = offset
-    for spec in specs:
-        validate(spec, f"task {place}")
-        encoded = _encode(spec)
-        if len(encoded) > MAX_SPEC_BYTES:
-            raise _spec_too_large(f"task {place}")
+    for place, spec in enumerate(specs, offset):
+        encoded = _encoded(spec, "task", place)
         if parts and size + len(encoded) > CHUNK_BYTES:
-            yield _list_chunk(parts, runs, keys, place - len(parts))
-            parts, keys, runs, size = [], {}, [], 0
+            yield _list_chunk(parts, runs.end(), keys, place - len(parts))
+            parts, runs, keys, size = [], _Runs(), {}, 0
         if spec.key is not None:
             if spec.key in keys:
                 raise Invalid(f"task {place}: its key is used twice in this list.", field="key")
             keys[spec.key] = len(parts)
+        runs.add(spec)
         parts.append(encoded)
         size += len(encoded) + 1
-        place += 1
-        _extend(runs, spec)
     if parts:
-        yield _list_chunk(parts, runs, keys, place - len(parts))
+        yield _list_chunk(parts, runs.end(), keys, place + 1 - len(parts))
+
+
+def _encoded(spec: TaskSpec, what: str, place: int | None = None) -> bytes:
+    """The JSON of a valid spec."""
+    try:
+        validate(spec)
+        encoded = _encode(spec)
+        if len(encoded) > MAX_SPEC_BYTES:
+            raise TooLarge(
+                f"A spec may have {MAX_SPEC_BYTES // 1024} KiB. Put large inputs into files.",
+                limit_bytes=MAX_SPEC_BYTES,
+            )
+    except Invalid as error:
+        where = what if place is None else f"{what} {place}"
+        raise type(error)(f"{where}: {error.message}", **error.facts) from None
+    return encoded
+
+
+class _Runs:
+    """Finds runs of tasks that share what the coordinator needs to know."""
+
+    def __init__(self) -> None:
+        self._runs: list[PriorityRun] = []
+        self._count = 0
+        self._terms: tuple[int, float | None, RetryPolicy | None] = (0, None, None)
+
+    def add(self, spec: TaskSpec) -> None:
+        terms = (spec.priority_value, spec.timeout_seconds, spec.retry)
+        if terms != self._terms:
+            self.end()
+            self._terms = terms
+        self._count += 1
+
+    def end(self) -> list[PriorityRun]:
+        if self._count:
+            self._runs.append(PriorityRun(self._count, *self._terms))
+            self._count = 0
+        return self._runs
 
 
 def _list_chunk(
     parts: list[bytes], runs: list[PriorityRun], keys: dict[str, int], offset: int
 ) -> Chunk:
-    return Chunk(
-        count=len(parts),
-        runs=runs,
-        specs=msgspec.Raw(b"[" + b",".join(parts) + b"]"),
-        task_keys=keys,
-        offset=offset,
-    )
-
-
-def _extend(runs: list[PriorityRun], spec: TaskSpec) -> None:
-    priority = spec.priority_value
-    if runs:
-        last = runs[-1]
-        if (
-            last.priority == priority
-            and last.timeout_seconds == spec.timeout_seconds
-            and last.retry == spec.retry
-        ):
-            runs[-1] = PriorityRun(last.count + 1, priority, spec.timeout_seconds, spec.retry)
-            return
-    runs.append(PriorityRun(1, priority, spec.timeout_seconds, spec.retry))
+    return Chunk(count=len(parts), runs=runs, specs=_list(parts), task_keys=keys, offset=offset)
 
 
 def array_chunks(array: TaskArray) -> Iterator[Chunk]:
     """Cut an array into commands: one, unless it has a long table of parameters."""
     template = array.template
-    validate(template, "template")
+    encoded = _encoded(template, "template")
     if template.key is not None:
         raise Invalid(
             "template: 'key' would be the same for every task. Use the header Idempotency-Key "
@@ -121,9 +134,6 @@ def array_chunks(array: TaskArray) -> Iterator[Chunk]:
         )
     if (array.count is None) == (array.parameters is None):
         raise Invalid("array: set exactly one of 'count' and 'parameters'.", field="count")
-    encoded = _encode(template)
-    if len(encoded) > MAX_SPEC_BYTES:
-        raise _spec_too_large("template")
     if array.count is not None:
         last = array.first_index + array.step * (array.count - 1)
         if abs(array.first_index) >= 2**53 or abs(last) >= 2**53:
@@ -140,7 +150,10 @@ def array_chunks(array: TaskArray) -> Iterator[Chunk]:
         _check_row(row, rows[0], place)
         part = _encode(row)
         if len(part) > MAX_SPEC_BYTES:
-            raise _spec_too_large(f"row {place}")
+            raise TooLarge(
+                f"row {place}: a row may have {MAX_SPEC_BYTES // 1024} KiB.",
+                limit_bytes=MAX_SPEC_BYTES,
+            )
         if parts and size + len(part) > CHUNK_BYTES:
             yield _array_chunk(array, encoded, start, len(parts), _list(parts))
             start, parts, size = place, [], 0
@@ -172,11 +185,4 @@ def _array_chunk(
         first_index=array.first_index + start * array.step,
         step=array.step,
         offset=start,
-    )
-
-
-def _spec_too_large(where: str) -> TooLarge:
-    return TooLarge(
-        f"{where}: a spec may have {MAX_SPEC_BYTES // 1024} KiB. Put large inputs into files.",
-        limit_bytes=MAX_SPEC_BYTES,
     )

@@ -60,7 +60,7 @@ MAX_BATCH_MESSAGES = 500
 """The server takes 1000 at most."""
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 READ_AHEAD_COMMITS = 32
-GATHERING_SECONDS = 0.02
+GATHERING_SECONDS = 0.1
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 

@@ -73,7 +73,7 @@ class Crew:
                 await asyncio.wait_for(self._all_known.wait(), ADOPTION_SECONDS)
             except TimeoutError:
                 for number in list(self._expected):
-                    logger.warning("worker of an earlier manager does not answer", worker=number)
+                    logger.warning("earlier_worker_does_not_answer", worker=number)
                     self._pool.kill(number)
                 await self._all_known.wait()
 
@@ -85,7 +85,7 @@ class Crew:
                 self._sockets.publish(cancel)
             now, wall_clock = time.monotonic(), time.time_ns() // 1000
             for worker in self._core.overdue(self._mark_of, now, wall_clock):
-                logger.warning("worker is killed with its task", worker=worker.number)
+                logger.warning("worker_killed_with_its_task", worker=worker.number)
                 self._pool.kill(worker.number)
 
     def publish(self, control: Control) -> None:

@@ -128,7 +128,7 @@ class Link:
         try:
             push = self._push_decoder.decode(message.data)
         except msgspec.DecodeError as error:
-            logger.error("push cannot be read", error=str(error))
+            logger.error("push_unreadable", error=str(error))
             self._want_sync()
             return
         if not self._synchronised.is_set():
@@ -139,7 +139,7 @@ class Link:
 
     def _take(self, push: Push) -> None:
         if push.epoch < self.epoch:
-            logger.warning("push of a deposed leader refused", epoch=push.epoch, now=self.epoch)
+            logger.warning("push_of_deposed_leader_refused", epoch=push.epoch, now=self.epoch)
         elif push.epoch > self.epoch:
             self._want_sync()
         elif push.number == 1 or push.number == self._pushes_seen + 1:
@@ -217,9 +217,9 @@ class Link:
                 )
                 reply = self._sync_decoder.decode(answer.data)
             except Unanswered:
-                logger.debug("no coordinator answers")
+                logger.debug("no_coordinator_answers")
             except msgspec.DecodeError as error:
-                logger.error("answer to sync cannot be read", error=str(error))
+                logger.error("sync_answer_unreadable", error=str(error))
             else:
                 if self._sync_wanted.is_set():
                     # Something else may have been missed while the answer was on its way.
@@ -232,12 +232,12 @@ class Link:
 
     async def _apply(self, reply: SyncReply) -> bool:
         if reply.error:
-            logger.warning("sync refused", code=reply.error, message=reply.message)
+            logger.warning("sync_refused", code=reply.error, message=reply.message)
             if reply.error == "not_found":
                 await self._registration.register()
             return False
         if reply.epoch < self.epoch:
-            logger.warning("sync with a deposed leader", epoch=reply.epoch, now=self.epoch)
+            logger.warning("sync_with_deposed_leader_refused", epoch=reply.epoch, now=self.epoch)
             return False
         if reply.epoch > self.epoch:
             self.epoch = reply.epoch
@@ -319,12 +319,12 @@ class Link:
         except Unanswered:
             return False
         except msgspec.DecodeError as error:
-            logger.error("answer to a report cannot be read", error=str(error))
+            logger.error("report_answer_unreadable", error=str(error))
             return False
         if reply.error == "not_synchronised":
             self._want_sync()
         elif reply.error:
-            logger.warning("report refused", code=reply.error, message=reply.message)
+            logger.warning("report_refused", code=reply.error, message=reply.message)
         return not reply.error
 
     # Heartbeats
@@ -334,7 +334,7 @@ class Link:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._heartbeat_now.wait(), self._heartbeat_seconds)
             self._heartbeat_now.clear()
-            if self._connection.is_connected:
+            if self._connection.is_connected and self._synchronised.is_set():
                 await self._connection.publish(
                     self._subjects.heartbeat(self._manager_id),
                     self._encoder.encode(

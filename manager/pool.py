@@ -102,7 +102,7 @@ class Pool:
                     start_new_session=True,
                 )
             except OSError as error:
-                logger.error("worker cannot be started", worker=number, error=str(error))
+                logger.error("worker_not_startable", worker=number, error=str(error))
                 self._spawn_later(number, LONGEST_DELAY_SECONDS)
                 return
         record = RecordedWorker(number, child.pid, start_ticks(child.pid) or 0)
@@ -140,7 +140,7 @@ class Pool:
             )
         self._delays[record.number] = delay
         logger.warning(
-            "worker ended",
+            "worker_ended",
             worker=record.number,
             pid=record.pid,
             how=how.message,

@@ -44,7 +44,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
                 problem = await self._try(session)
                 if not problem:
                     return
-                logger.info("not registered yet", url=self.url, problem=problem)
+                logger.info("not_registered_yet", url=self.url, problem=problem)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, LONGEST_DELAY_SECONDS)
 

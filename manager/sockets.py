@@ -95,7 +95,9 @@ class Sockets:
                 try:
                     message = self._decoder.decode(encoded)
                 except msgspec.DecodeError as error:
-                    logger.error("a worker sent nonsense", worker=str(identity), error=str(error))
+                    logger.error(
+                        "worker_message_unreadable", worker=str(identity), error=str(error)
+                    )
                     continue
                 self._on_message(identity, message, encoded)
         except zmq.Again:

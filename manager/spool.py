@@ -61,7 +61,7 @@ class Spool:
             os.write(self._descriptor, _LENGTH.pack(len(message)) + message)
         except OSError as error:
             # Better to go on without: only a death of the manager now would cost a second run.
-            logger.error("results cannot be kept on disk", error=str(error))
+            logger.error("results_not_kept_on_disk", error=str(error))
             return
         self._size += _LENGTH.size + len(message)
         if self._size >= FILE_BYTES:

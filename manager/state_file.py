@@ -30,7 +30,7 @@ class StateFile:
         except FileNotFoundError:
             return State()
         except msgspec.DecodeError as error:
-            logger.error("state file cannot be read", path=str(self._path), error=str(error))
+            logger.error("state_file_unreadable", path=str(self._path), error=str(error))
             return State()
 
     def write(self, state: State) -> None:

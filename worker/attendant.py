@@ -53,7 +53,7 @@ class Attendant:
         while True:
             for control in self._communication.controls(self._next_tick):
                 self._on(control)
-            self._next_tick = self._tick()
+            self._next_tick = self.look()
 
     def _on(self, control: Control) -> None:
         match control:
@@ -92,7 +92,7 @@ class Attendant:
                 )
         self._communication.wake()
 
-    def _tick(self) -> float | None:
+    def look(self) -> float | None:
         """Look after the current task; return after how many seconds to look again."""
         queue = self._queue
         with queue.lock:

@@ -25,7 +25,8 @@ class _Bytes(io.RawIOBase):
 class Capture(io.TextIOBase):
     """Takes the place of `sys.stdout` or `sys.stderr`. Keeps the beginning and the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
         self.parts: list[str] = []
         self._size = 0
         self._cut = False
@@ -34,6 +35,10 @@ class Capture(io.TextIOBase):
     @property
     def encoding(self) -> str:  # type: ignore[override]
         return "utf-8"
+
+    def fileno(self) -> int:
+        """Where programs that a handler starts write to: the worker's own log."""
+        return self._descriptor
 
     def writable(self) -> bool:
         return True

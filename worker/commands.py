@@ -79,18 +79,19 @@ class Command:
         self.timeout_seconds = spec.timeout_seconds
         self._commands = commands
         self._directory = spec.working_directory
+        variables = spec.environment or {}
         self._environment = {
             **commands.environment,
-            **{os.fsencode(name): os.fsencode(text) for name, text in spec.environment.items()},
+            **{os.fsencode(name): os.fsencode(text) for name, text in variables.items()},
             b"PENSTOCK_TASK_GROUP_ID": b"%d" % task_group_id,
         }
         command = spec.command or []
         self._arguments = [os.fsencode(part) for part in command]
-        self._path = spec.environment.get("PATH")
-        texts = [*command, *spec.environment.values(), spec.working_directory]
+        self._path = variables.get("PATH")
+        texts = [*command, *variables.values(), spec.working_directory]
         self._render: Callable[[Values], tuple[list[bytes], dict[bytes, bytes], str]] | None = None
         if array and is_template(texts):
-            self._render = self._template(command, spec.environment)
+            self._render = self._template(command, variables)
 
     def _template(
         self, command: list[str], environment: dict[str, str]
@@ -118,7 +119,10 @@ class Command:
             arguments, environment = self._arguments, self._environment.copy()
             directory = self._directory
         else:
-            arguments, environment, directory = self._render(values(task.array_index, task.row))
+            try:
+                arguments, environment, directory = self._render(values(task.array_index, task.row))
+            except ValueError as error:
+                return _failed("not_startable", f"The command cannot be made: {error}.")
         environment[b"PENSTOCK_TASK_ID"] = b"%d" % task.task_id
         environment[b"PENSTOCK_ATTEMPT"] = b"%d" % task.attempt
         if task.array_index is not None:

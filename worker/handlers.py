@@ -44,8 +44,8 @@ class Handlers:
         self._queue = queue
         self.inside = False
         """Whether the main thread is in a handler's own code, where it may be interrupted."""
-        self.stdout = Capture()
-        self.stderr = Capture()
+        self.stdout = Capture(1)
+        self.stderr = Capture(2)
         self._functions: dict[str, Callable[..., Any] | Ending] = {}
 
     def install(self) -> None:
@@ -178,7 +178,7 @@ def _surroundings(spec: TaskSpec, task: Task, *, array: bool) -> Iterator[None]:
     try:
         if spec.working_directory:
             _enter(text_template(spec.working_directory)(names))
-        for name, value in spec.environment.items():
+        for name, value in (spec.environment or {}).items():
             os.environ[name] = text_template(value)(names)
         yield
     finally:

@@ -65,5 +65,5 @@ def _journal(place: Place, worker: int) -> JournalWriter | None:
     try:
         return JournalWriter(place.journal(worker, os.getpid()))
     except OSError as error:
-        logger.warning("the worker runs without a journal", error=str(error))
+        logger.warning("worker_without_journal", error=str(error))
         return None

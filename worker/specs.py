@@ -51,7 +51,10 @@ class Programs:
         except msgspec.DecodeError as error:
             return NotStartable(f"The task's spec cannot be read by this worker: {error}.")
         if spec.command is not None:
-            return Command(self._commands, spec, batch.task_group_id, array=batch.array)
+            try:
+                return Command(self._commands, spec, batch.task_group_id, array=batch.array)
+            except ValueError as error:
+                return NotStartable(f"The command cannot be made: {error}.")
         if spec.handler is not None:
             return Handler(self._handlers, spec, array=batch.array)
         return NotStartable("The task's spec names neither a command nor a handler.")

@@ -33,7 +33,8 @@ async def ready(request: Request) -> Response:
     node = services(request).node
     leads = node.leader is not None
     facts: dict[str, object] = {"node": node.name, "leading": leads, "leader": node.state.leader}
-    known = node.log is not None and bool(node.state.leader)
+    # A node that was restarted may remember itself as the leader before it leads again.
+    known = leads or (node.log is not None and node.state.leader not in ("", node.name))
     try:
         facts["read_model_sequence"] = await services(request).read_model.position()
     except Unavailable as error:
@@ -83,7 +84,8 @@ async def _commits(node: Node, first: int, last: int, follow: bool) -> AsyncIter
         end = min(node.sequence, last) if last else node.sequence
         while sequence <= end:
             if (source := node.log) is None:
-                return
+                # Broken off, so that nobody takes a part for the whole.
+                raise Unavailable
             stop = min(sequence + READ_AHEAD, end + 1)
             bodies = await asyncio.gather(*(source.read(at) for at in range(sequence, stop)))
             for at, body in zip(range(sequence, stop), bodies, strict=True):

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.log.commits import NOW
 
-from penstock.errors import Corrupt
+from penstock.errors import Corrupt, PenstockError
 from penstock.events import (
     START,
     AnyEvent,
@@ -24,7 +24,7 @@ from penstock.events import derived as derived_module
 from penstock.events.append import backoff
 from penstock.events.commit import assemble, encode_event
 from penstock.events.connection import Connection, connect
-from penstock.events.derived import EventsPublisher, safe
+from penstock.events.derived import Derived, EventsPublisher, safe
 from penstock.events.jetstream import JetStreamLog
 from penstock.events.jetstream_api import publish, stream_info
 from penstock.events.pull import Pull
@@ -176,6 +176,26 @@ async def test_two_publishers_at_once_publish_each_event_once(
     found = await _published(connection, subjects, 301)
     assert [message.id for message in found] == [f"{number}.0" for number in range(1, 302)]
     await other.close()
+
+
+@pytest.mark.parametrize("size", [1, 2])
+async def test_a_batch_that_comes_too_late_is_refused_as_a_whole(
+    connection: Connection, subjects: Subjects, writer: LogWriter, size: int
+) -> None:
+    async with _publishing(connection, subjects):
+        await _published(connection, subjects, 1)
+    late = [
+        Derived(
+            subject=subjects.event("task_group", str(number), "task_group_closed"),
+            body=b"{}",
+            headers={"Nats-Msg-Id": f"9.{number}"},
+        )
+        for number in range(size)
+    ]
+    publisher = EventsPublisher(connection, subjects, JetStreamLog(connection, subjects))
+    with pytest.raises(PenstockError):
+        await publisher._publish(late, 0)
+    assert (await stream_info(connection, subjects.events_stream)).state.last_seq == 1
 
 
 async def test_killing_publishers_loses_and_repeats_nothing(

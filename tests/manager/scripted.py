@@ -144,7 +144,9 @@ def batch(first: int, count: int = 1, attempt: int = 1, **spec: Any) -> TaskBatc
 
 @contextlib.asynccontextmanager
 async def coordinator(nats_url: str, prefix: str) -> AsyncIterator[ScriptedCoordinator]:
-    client = await nats.connect(nats_url)
+    client = await nats.connect(
+        nats_url, max_reconnect_attempts=-1, reconnect_time_wait=0.1, error_cb=_ignore
+    )
     application = web.Application()
     runner = web.AppRunner(application)
     scripted = ScriptedCoordinator(client, Subjects(prefix), "")
@@ -227,3 +229,7 @@ async def manager(
             # A test that killed it has to leave no workers behind.
             await process.start()
         await process.stop()
+
+
+async def _ignore(error: Exception) -> None:
+    """A test that stops NATS expects the client to complain."""

@@ -31,6 +31,7 @@ from penstock.events.manager_protocol import (
     Tasks,
 )
 from penstock.events.tasks import Attempt
+from penstock.up.nats import NatsServer
 
 pytestmark = pytest.mark.anyio
 
@@ -380,3 +381,24 @@ def _wait_for_file(path: Path) -> None:
     subprocess.run(
         ["sh", "-c", f"until [ -e {path} ]; do sleep 0.02; done"], check=True, timeout=20
     )
+
+
+async def test_results_wait_for_nats_to_come_back(
+    own_nats: NatsServer, prefix: str, scratch: Path
+) -> None:
+    async with coordinator(own_nats.url, prefix) as scripted:
+        async with manager(scripted, own_nats.url, scratch) as running:
+            go_on = scratch / "go_on"
+            script = f"until [ -e {go_on} ]; do sleep 0.02; done; echo out"
+            await scripted.run(1, 2, command=["sh", "-c", script])
+            await scripted.until(lambda: scripted.started(1) and scripted.started(2))
+            workers = running.workers()
+            await own_nats.stop()
+            go_on.touch()
+            await own_nats.start()
+            results = await scripted.ended(1, 2)
+            assert [result.stdout for result in results] == ["out\n", "out\n"]
+            assert len(scripted.syncs) >= 2
+            assert running.workers() == workers
+            await scripted.run(3, **NOOP)
+            await scripted.ended(3)

@@ -147,6 +147,15 @@ class Story:
         )
 
 
+def fill(story: Story, rounds: int = 20) -> None:
+    """Ten tasks in each round, of which nine succeed and one stays assigned."""
+    story.begin()
+    for number in range(rounds):
+        first = 1 + 10 * number
+        story.commit(story.submitted(10), story.assigned(Span(first, 10)))
+        story.commit(story.ended("succeeded", *range(first, first + 9)))
+
+
 async def dump(connection: Connection) -> dict[str, list[str]]:
     """Every row of every table but the position, as text, sorted."""
     found = {}

@@ -6,6 +6,7 @@ import stat
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.worker.harness import WorkerUnderTest, alive, wait_for_end
 
@@ -168,3 +169,8 @@ def test_endless_output_does_not_fill_the_memory(one_worker: WorkerUnderTest) ->
     one_worker.until(lambda: 1 in one_worker.results)
     assert one_worker.results[1].stdout.startswith("y\ny\n")
     assert one_worker.results[1].output_truncated
+
+
+def test_output_that_json_would_swell_stays_small(one_worker: WorkerUnderTest) -> None:
+    result = one_worker.run(command=["head", "-c", "60000", "/dev/zero"])
+    assert len(msgspec.json.encode(result)) < 256 * 1024

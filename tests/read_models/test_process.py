@@ -1,0 +1,84 @@
+"""The projector as a process, on a real log, killed at any moment."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.read_models.running import LIMIT_SECONDS
+from tests.read_models.story import Story, fill
+
+from penstock.events import START, Commit, Subjects, encode
+from penstock.events.connection import connect
+from penstock.events.jetstream import JetStreamLog
+from penstock.events.log import LogWriter
+from penstock.events.streams import ensure_streams
+from penstock.projections.read_models import ReadModel, verify
+
+pytestmark = pytest.mark.anyio
+
+PROGRAM = "from penstock.projections.read_models.main import run; run()"
+
+
+@asynccontextmanager
+async def projector_process(
+    nats_url: str, database_url: str, prefix: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    environment = {name: value for name, value in os.environ.items() if "PENSTOCK" not in name}
+    environment |= {
+        "PENSTOCK_NATS_URL": nats_url,
+        "PENSTOCK_DATABASE_URL": database_url,
+        "PENSTOCK_PREFIX": prefix,
+    }
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", PROGRAM, env=environment)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def copy(story: Story, writer: LogWriter) -> None:
+    """Append all that happened in a story to a real log."""
+    for entry in story.entries:
+        position = writer.position
+        commit = Commit(
+            id=entry.commit.id,
+            counter=position.counter + 1,
+            previous=position.hash,
+            epoch=writer.epoch,
+            at=entry.commit.at,
+            events=entry.commit.events,
+        )
+        await writer.append(encode(commit))
+
+
+async def test_a_projector_that_is_killed_again_and_again_loses_and_repeats_nothing(
+    nats_url: str, database_url: str, prefix: str, story: Story
+) -> None:
+    subjects = Subjects(prefix)
+    connection = await connect(nats_url, "test")
+    await ensure_streams(connection, subjects)
+    log = JetStreamLog(connection, subjects)
+    fill(story, 300)
+    writer = await log.elect("test", "", START, story.now)
+    async with ReadModel(database_url) as reader:
+        writing = asyncio.create_task(copy(story, writer))
+        for part in (0.05, 0.3, 0.6):
+            async with projector_process(nats_url, database_url, prefix):
+                await reader.wait_for(int(part * len(story.entries)), LIMIT_SECONDS)
+        await writing
+        async with projector_process(nats_url, database_url, prefix) as process:
+            await reader.wait_for(writer.position.sequence, LIMIT_SECONDS)
+            assert await verify(log, database_url) == []
+            group = await reader.task_group(1)
+            assert group is not None
+            assert (group.counts.succeeded, group.counts.assigned) == (2700, 300)
+            process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(LIMIT_SECONDS):
+                assert await process.wait() == 0
+    await connection.close()
