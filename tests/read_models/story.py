@@ -3,6 +3,7 @@
 from typing import Any
 
 import asyncpg
+import msgspec
 
 from penstock.events import (
     SECOND,
@@ -38,7 +39,7 @@ from penstock.projections.read_models.database import Connection
 
 BEGIN = 1_770_000_000 * SECOND
 MANAGER = "m1"
-ARRAY = b'{"handler":"a:b"}'
+ARRAY = msgspec.Raw(b'{"handler":"a:b"}')
 
 
 class Story:

@@ -5,13 +5,13 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 from tests.read_models.running import LIMIT_SECONDS
 from tests.read_models.story import Story, fill
 
-from penstock.events import START, Commit, Subjects, encode
+from penstock.events import START, Commit, Entry, Subjects, encode
 from penstock.events.connection import connect
 from penstock.events.jetstream import JetStreamLog
 from penstock.events.log import LogWriter
@@ -42,9 +42,9 @@ async def projector_process(
         await process.wait()
 
 
-async def copy(story: Story, writer: LogWriter) -> None:
-    """Append all that happened in a story to a real log."""
-    for entry in story.entries:
+async def copy(entries: list[Entry], writer: LogWriter) -> None:
+    """Append what happened in a story to a real log."""
+    for entry in entries:
         position = writer.position
         commit = Commit(
             id=entry.commit.id,
@@ -61,18 +61,21 @@ async def test_a_projector_that_is_killed_again_and_again_loses_and_repeats_noth
     nats_url: str, database_url: str, prefix: str, story: Story
 ) -> None:
     subjects = Subjects(prefix)
-    connection = await connect(nats_url, "test")
-    await ensure_streams(connection, subjects)
-    log = JetStreamLog(connection, subjects)
     fill(story, 300)
-    writer = await log.elect("test", "", START, story.now)
-    async with ReadModel(database_url) as reader:
-        writing = asyncio.create_task(copy(story, writer))
-        for part in (0.05, 0.3, 0.6):
+    async with AsyncExitStack() as stack:
+        connection = await connect(nats_url, "test")
+        stack.push_async_callback(connection.close)
+        await ensure_streams(connection, subjects)
+        log = JetStreamLog(connection, subjects)
+        writer = await log.elect("test", "", START, story.now)
+        reader = await stack.enter_async_context(ReadModel(database_url))
+        for first in range(0, 600, 150):
             async with projector_process(nats_url, database_url, prefix):
-                await reader.wait_for(int(part * len(story.entries)), LIMIT_SECONDS)
-        await writing
+                writing = asyncio.create_task(copy(story.entries[first : first + 150], writer))
+                await reader.wait_for(first + 75, LIMIT_SECONDS)
+            await writing
         async with projector_process(nats_url, database_url, prefix) as process:
+            await copy(story.entries[600:], writer)
             await reader.wait_for(writer.position.sequence, LIMIT_SECONDS)
             assert await verify(log, database_url) == []
             group = await reader.task_group(1)
@@ -81,4 +84,3 @@ async def test_a_projector_that_is_killed_again_and_again_loses_and_repeats_noth
             process.send_signal(signal.SIGTERM)
             async with asyncio.timeout(LIMIT_SECONDS):
                 assert await process.wait() == 0
-    await connection.close()

@@ -149,11 +149,11 @@ def _spec(
         "command": list(command) or None,
         "handler": handler,
         "arguments": None if arguments is None else _json(arguments),
-        "environment": dict(_assignment(text) for text in env),
+        "environment": dict(_assignment(text) for text in env) or None,
         "working_directory": "" if cwd is None else os.path.abspath(cwd),
         "timeout_seconds": timeout,
         "priority": _priority(priority),
-        "labels": list(label),
+        "labels": tuple(label),
         "retry": None if retries is None else {"max_attempts": retries + 1},
     }
     try:
