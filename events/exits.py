@@ -1,5 +1,6 @@
 """How a process ended, in words: the command of a task, or a worker."""
 
+import os
 import signal
 from typing import TypeAlias
 
@@ -42,8 +43,8 @@ Exit: TypeAlias = Success | ExitCode | Signal | Unknown
 
 def classify(code: int, status: int) -> Exit:
     """From `si_code` and `si_status` of `waitid`."""
-    if code == 1:  # CLD_EXITED
+    if code == os.CLD_EXITED:
         return ExitCode(status) if status else Success()
-    if code in (2, 3):  # CLD_KILLED, CLD_DUMPED
-        return Signal(status, core_dumped=code == 3)
+    if code in (os.CLD_KILLED, os.CLD_DUMPED):
+        return Signal(status, core_dumped=code == os.CLD_DUMPED)
     return Unknown()

@@ -332,7 +332,8 @@ class Core:
     @property
     def has_backlog(self) -> bool:
         """Whether workers have work to go on with, so that a report may gather for a moment."""
-        return len(self.buffer) > 0 or any(len(w.held) > 1 for w in self.workers.values())
+        unfinished = len(self.buffer) + sum(len(w.held) for w in self.workers.values())
+        return unfinished * 2 >= self.capacity
 
     @property
     def busy_workers(self) -> int:

@@ -47,8 +47,8 @@ logger = structlog.get_logger("penstock.manager")
 CALL_SECONDS = 5.0
 FIRST_DELAY_SECONDS = 0.05
 LONGEST_DELAY_SECONDS = 2.0
-GATHER_SECONDS = 0.025
-GATHER_RESULTS = 512
+GATHER_SECONDS = 0.1
+GATHER_RESULTS = 1024
 
 
 class Link:

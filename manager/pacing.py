@@ -2,16 +2,16 @@
 
 A worker that runs short tasks gets some milliseconds' worth of them, so that it never waits for a
 message; one that runs long tasks gets one at a time, so that long tasks spread evenly. In the same
-way the manager asks the coordinator for a tenth of a second's worth.
+way the manager asks the coordinator for a fraction of a second's worth.
 """
 
 from collections.abc import Collection
 
-WORKER_AHEAD_SECONDS = 0.04
+WORKER_AHEAD_SECONDS = 0.08
 LONG_TASK_SECONDS = 0.05
 MAX_CREDIT = 1024
 
-MANAGER_AHEAD_SECONDS = 0.1
+MANAGER_AHEAD_SECONDS = 0.4
 MAX_CAPACITY = 4096
 
 

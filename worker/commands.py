@@ -21,19 +21,26 @@ from penstock.events.exits import ExitCode, Signal, classify
 from penstock.events.spec import TaskSpec
 from penstock.worker import outputs
 from penstock.worker.arrays import Values, is_template, text_template, values
+from penstock.worker.orphans import Orphans
 from penstock.worker.queue import Ending, Task
 
 # Python ignores SIGPIPE, and whoever started the manager may ignore others: a command begins with
 # none ignored and none blocked.
 _DEFAULT_SIGNALS = [
-    signal.SIGPIPE,
-    signal.SIGXFSZ,
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGCHLD,
+    int(number)
+    for number in (
+        signal.SIGPIPE,
+        signal.SIGXFSZ,
+        signal.SIGINT,
+        signal.SIGQUIT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+        signal.SIGCHLD,
+    )
 ]
+
+_KILL = int(signal.SIGKILL)
+_UNTIL_EXIT = os.WEXITED | os.WNOWAIT
 
 
 def task_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -44,30 +51,45 @@ def task_environment(environ: Mapping[str, str]) -> dict[str, str]:
 class Commands:
     """What all command tasks of a worker share."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], orphans: Orphans) -> None:
         self.environment = {
             os.fsencode(name): os.fsencode(value) for name, value in environ.items()
         }
-        self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self.orphans = orphans
+        self.files = outputs.Files()
         self.home = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.lock = threading.Lock()
-        """Guards the two below."""
-        self.process_group = 0
-        self.outputs: tuple[int, int] | None = None
+        """Guards `running`: the process group, stdout and stderr of the running command."""
+        self.running: tuple[int, int, int] | None = None
+        self._own_maximum = 0
 
     def signal(self, number: int) -> bool:
         """Signal the running command's process group. For the attendant."""
         with self.lock:
-            if not self.process_group:
+            if self.running is None:
                 return False
-            os.killpg(self.process_group, number)
+            os.killpg(self.running[0], number)
             return True
+
+    @property
+    def process_group(self) -> int | None:
+        running = self.running
+        return running[0] if running is not None else None
+
+    def is_more_than_ours(self, kibibytes: int) -> bool:
+        """Until it calls exec, a child counts the worker's memory as its own: only more than that
+        says something about the command."""
+        if kibibytes <= self._own_maximum:
+            return False
+        self._own_maximum = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return kibibytes > self._own_maximum
 
     def trim_outputs(self) -> None:
         """Bound the memory that the running command's output takes. For the attendant."""
         with self.lock:
-            for descriptor in self.outputs or ():
-                outputs.trim(descriptor)
+            if self.running is not None:
+                outputs.trim(self.running[1])
+                outputs.trim(self.running[2])
 
 
 class Command:
@@ -127,27 +149,24 @@ class Command:
         environment[b"PENSTOCK_ATTEMPT"] = b"%d" % task.attempt
         if task.array_index is not None:
             environment[b"PENSTOCK_INDEX"] = b"%d" % task.array_index
-        stdout = outputs.create("stdout")
-        stderr = outputs.create("stderr")
+        commands = self._commands
+        commands.orphans.adopt()
+        files = commands.files.take()
         try:
-            try:
-                pid = self._spawn(arguments, environment, directory, stdout, stderr)
-            except (OSError, ValueError) as error:
-                return _not_startable(error, arguments, directory)
-            return self._wait(pid, stdout, stderr)
-        finally:
-            with self._commands.lock:
-                self._commands.outputs = None
-            os.close(stdout)
-            os.close(stderr)
+            pid = self._spawn(arguments, environment, directory, files)
+        except (OSError, ValueError) as error:
+            commands.files.give_back(files, unused=True)
+            return _not_startable(error, arguments, directory)
+        ending = self._wait(pid, files)
+        commands.files.give_back(files, unused=commands.orphans.are_gone())
+        return ending
 
     def _spawn(
         self,
         arguments: list[bytes],
         environment: dict[bytes, bytes],
         directory: str,
-        stdout: int,
-        stderr: int,
+        files: tuple[int, int],
     ) -> int:
         commands = self._commands
         program = arguments[0]
@@ -162,9 +181,8 @@ class Command:
                 arguments,
                 environment,
                 file_actions=(
-                    (os.POSIX_SPAWN_DUP2, commands.null, 0),
-                    (os.POSIX_SPAWN_DUP2, stdout, 1),
-                    (os.POSIX_SPAWN_DUP2, stderr, 2),
+                    (os.POSIX_SPAWN_DUP2, files[0], 1),
+                    (os.POSIX_SPAWN_DUP2, files[1], 2),
                 ),
                 setpgroup=0,
                 setsigmask=(),
@@ -174,41 +192,34 @@ class Command:
             if directory:
                 os.fchdir(commands.home)
 
-    def _wait(self, pid: int, stdout: int, stderr: int) -> Ending | None:
+    def _wait(self, pid: int, files: tuple[int, int]) -> Ending | None:
         commands = self._commands
         with commands.lock:
-            commands.process_group = pid
-            commands.outputs = (stdout, stderr)
-        information = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            commands.running = (pid, *files)
+        information = os.waitid(os.P_PID, pid, _UNTIL_EXIT)
         with commands.lock:
-            commands.process_group = 0
+            commands.running = None
         # The leader is a zombie, so its group cannot have become someone else's.
-        os.killpg(pid, signal.SIGKILL)
+        os.killpg(pid, _KILL)
         _, _, usage = os.wait4(pid, 0)
-        out, err, cut = outputs.read(stdout, stderr)
         ending: Ending = {
+            "exit_code": 0,
             "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 6),
         }
-        # Until it calls exec, the child counts the worker's memory as its own: only more says
-        # something about the command.
-        if usage.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:
+        if commands.is_more_than_ours(usage.ru_maxrss):
             ending["max_rss_bytes"] = usage.ru_maxrss * 1024
-        if out:
-            ending["stdout"] = out
-        if err:
-            ending["stderr"] = err
-        if cut:
-            ending["output_truncated"] = True
-        how = classify(information.si_code, information.si_status) if information else None
-        match how:
+        written = outputs.read(*files)
+        if written is not None:
+            ending["stdout"], ending["stderr"], ending["output_truncated"] = written
+        if information is None:
+            return ending
+        match how := classify(information.si_code, information.si_status):
             case ExitCode(code):
-                ending |= _failed("exit_code", how.message)
-                ending["exit_code"] = code
+                ending |= {**_failed("exit_code", how.message), "exit_code": code}
             case Signal(number):
-                ending |= _failed("signal", how.message)
-                ending["signal"] = number
+                ending |= {**_failed("signal", how.message), "signal": number, "exit_code": None}
             case _:
-                ending["exit_code"] = 0
+                return ending
         return ending
 
 

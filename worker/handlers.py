@@ -16,6 +16,7 @@ import msgspec
 from penstock.events.spec import MAX_INLINE_OUTPUT, TaskSpec
 from penstock.worker.arrays import is_template, text_template, value_template, values
 from penstock.worker.capture import Capture
+from penstock.worker.orphans import Orphans
 from penstock.worker.queue import Ending, Queue, Task
 
 INTERRUPT = signal.SIGUSR1
@@ -40,8 +41,9 @@ class NoSuchDirectory(Exception):
 class Handlers:
     """What all handler tasks of a worker share."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, orphans: Orphans) -> None:
         self._queue = queue
+        self.orphans = orphans
         self.inside = False
         """Whether the main thread is in a handler's own code, where it may be interrupted."""
         self.stdout = Capture(1)
@@ -117,6 +119,7 @@ class Handler:
         handlers = self._handlers
         function = self._function
         if function is None:
+            handlers.orphans.renounce()
             found = handlers.function(self._name)
             if isinstance(found, dict):
                 return self._with_output(found)

@@ -11,7 +11,7 @@ from penstock.worker.handlers import TaskStopped
 from penstock.worker.queue import Ending, Queue, Task
 from penstock.worker.specs import Programs
 
-FLUSH_AFTER_MICROSECONDS = 10_000
+FLUSH_AFTER_MICROSECONDS = 20_000
 FLUSH_AFTER_RESULTS = 256
 FLUSH_AFTER_BYTES = 128 * 1024
 

@@ -4,6 +4,7 @@ import argparse
 import faulthandler
 import gc
 import os
+import signal
 import threading
 import traceback
 from typing import NoReturn
@@ -16,6 +17,7 @@ from penstock.worker.attendant import Attendant
 from penstock.worker.commands import Commands, task_environment
 from penstock.worker.handlers import Handlers
 from penstock.worker.loop import Loop
+from penstock.worker.orphans import Orphans
 from penstock.worker.queue import Queue
 from penstock.worker.specs import Programs
 from penstock.worker.zeromq import ZeroMQCommunication
@@ -33,11 +35,13 @@ def run(arguments: list[str] | None = None) -> NoReturn:
 
 def serve(place: Place, worker: int) -> NoReturn:
     faulthandler.enable()
+    _read_nothing()
     for name in os.environ.keys() - task_environment(os.environ).keys():
         del os.environ[name]
     queue = Queue(_journal(place, worker))
-    commands = Commands(os.environ)
-    handlers = Handlers(queue)
+    orphans = Orphans()
+    commands = Commands(os.environ, orphans)
+    handlers = Handlers(queue, orphans)
     communication = ZeroMQCommunication(place, worker)
     loop = Loop(queue, communication, Programs(commands, handlers), worker, os.getpid())
     attendant = Attendant(queue, communication, loop, commands, worker)
@@ -52,8 +56,17 @@ def serve(place: Place, worker: int) -> NoReturn:
     os._exit(EXIT_LEFT)
 
 
+def _read_nothing() -> None:
+    """Neither the worker nor a command, which inherits this, has anything to read."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+
+
 def _attend(attendant: Attendant) -> NoReturn:
     """A worker without its attendant could not be cancelled: it ends, and another is started."""
+    # Signals belong to the main thread; each child's end would wake this one for nothing.
+    signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
     try:
         attendant.run()
     except BaseException:

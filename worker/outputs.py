@@ -21,7 +21,30 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
 
 
-def create(name: str) -> int:
+class Files:
+    """Gives each command files for its stdout and stderr. Used ones serve again when nobody can
+    write to them any more: making them is a good part of the cost of a short command."""
+
+    def __init__(self) -> None:
+        self._spare: tuple[int, int] | None = None
+
+    def take(self) -> tuple[int, int]:
+        files, self._spare = self._spare, None
+        return files or (_create("stdout"), _create("stderr"))
+
+    def give_back(self, files: tuple[int, int], *, unused: bool) -> None:
+        """`unused` means that no process has them open."""
+        if unused:
+            for descriptor in files:
+                if os.lseek(descriptor, 0, os.SEEK_END):
+                    os.ftruncate(descriptor, 0)
+            self._spare = files
+        else:
+            os.close(files[0])
+            os.close(files[1])
+
+
+def _create(name: str) -> int:
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
     # A command may open its own /dev/stdout anew: with a position of its own it would overwrite.
     fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_APPEND)
@@ -38,11 +61,12 @@ def trim(descriptor: int) -> None:
             raise OSError(number, os.strerror(number))
 
 
-def read(stdout: int, stderr: int) -> tuple[str, str, bool]:
-    """Both streams as text, and whether something is missing. Together within the inline limit."""
-    sizes = os.fstat(stdout).st_size, os.fstat(stderr).st_size
+def read(stdout: int, stderr: int) -> tuple[str, str, bool] | None:
+    """Both streams as text within the inline limit, and whether something is missing; None when
+    there is nothing."""
+    sizes = os.lseek(stdout, 0, os.SEEK_END), os.lseek(stderr, 0, os.SEEK_END)
     if sizes == (0, 0):
-        return "", "", False
+        return None
     limits = _limits(*sizes)
     parts = [
         _read(descriptor, size, limit)

@@ -50,7 +50,7 @@ class Programs:
             spec = self._decoder.decode(batch.spec)
         except msgspec.DecodeError as error:
             return NotStartable(f"The task's spec cannot be read by this worker: {error}.")
-        if spec.command is not None:
+        if spec.command:
             try:
                 return Command(self._commands, spec, batch.task_group_id, array=batch.array)
             except ValueError as error:

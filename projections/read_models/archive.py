@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.events import Retry, TaskId, TasksCancelled, TasksFinished, TasksRequeued, Timestamp
 from penstock.projections.read_models.group_change import GroupChange
-from penstock.projections.read_models.partitions import Month, month_of, plausible_end
+from penstock.projections.read_models.partitions import Month, month_of, plausible
 from penstock.projections.read_models.states import CANCELLED, CODES, SUCCEEDED
 from penstock.projections.read_models.text import storable
 
@@ -51,14 +51,16 @@ class Archive:
                 state = CODES[result.outcome]
                 counts[state] += 1
             started = result.started_at
-            if started and (not first_started or started < first_started):
-                first_started = started
             ended = result.ended_at
             if not start <= ended < stop:
-                ended = plausible_end(ended, event.at)
+                ended = plausible(ended, event.at)
                 append = self._rows_of(ended).append
             if ended > last_ended:
                 last_ended = ended
+            if started and not start <= started <= ended:
+                started = min(plausible(started, event.at), ended)
+            if started and (not first_started or started < first_started):
+                first_started = started
             append(
                 (
                     result.task_id,
@@ -118,8 +120,8 @@ class Archive:
             (
                 result.task_id,
                 result.attempt,
-                result.started_at or None,
-                plausible_end(result.ended_at, event.at),
+                plausible(result.started_at, event.at) if result.started_at else None,
+                plausible(result.ended_at, event.at),
                 retry.counts,
                 result.worker,
                 result.exit_code,

@@ -28,8 +28,8 @@ def month_of(at: Timestamp) -> Month:
     return Month(int(first.timestamp()) * SECOND, int(following.timestamp()) * SECOND)
 
 
-def plausible_end(reported: Timestamp, recorded: Timestamp) -> Timestamp:
-    """When a task ended, given what its executor said and when the log took it down.
+def plausible(reported: Timestamp, recorded: Timestamp) -> Timestamp:
+    """When something happened, given what an executor said and when the log took it down.
 
     An executor whose clock is far off must not make partitions without end.
     """

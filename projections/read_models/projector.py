@@ -16,7 +16,7 @@ from time import monotonic
 import structlog
 
 from penstock.events import Log, Position
-from penstock.projections.read_models.database import AWAY, Connection, connect
+from penstock.projections.read_models.database import AWAY, UNSTORABLE, Connection, connect
 from penstock.projections.read_models.feed import Feed
 from penstock.projections.read_models.projection import Projection, check_log, load_place, prepare
 from penstock.projections.read_models.rebuild import rebuild
@@ -53,6 +53,8 @@ class Projector:
                     self.active.clear()
                     connection.terminate()
             except AWAY as error:
+                if isinstance(error, UNSTORABLE):
+                    raise
                 if monotonic() - began > MAX_BACKOFF_SECONDS:
                     backoff_seconds = 0.1
                 logger.warning("postgres is away", why=str(error), retry_seconds=backoff_seconds)

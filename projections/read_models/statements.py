@@ -37,7 +37,7 @@ AND stored.taken < stored.count AND stored.rest_cancelled_at IS NULL
 UPDATE_ASSIGNMENTS = """
 UPDATE assignments AS stored
 SET remaining = new.remaining
-FROM unnest($1::bigint[], $2::bigint[]) AS new (first, remaining)
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS new (first, count, remaining)
 WHERE stored.first = new.first
 """
 

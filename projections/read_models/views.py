@@ -16,7 +16,7 @@ from penstock.events import (
     TasksFinished,
     Timestamp,
 )
-from penstock.projections.read_models.partitions import plausible_end
+from penstock.projections.read_models.partitions import plausible
 from penstock.projections.read_models.states import TaskState
 
 T = TypeVar("T")
@@ -108,8 +108,8 @@ def finished_view(event: TasksFinished, result: AttemptResult) -> TaskView:
         signal=result.signal,
         manager_id=event.manager_id or None,
         worker=result.worker,
-        started_at=moment(result.started_at) if result.started_at else None,
-        ended_at=moment(plausible_end(result.ended_at, event.at)),
+        started_at=moment(plausible(result.started_at, event.at)) if result.started_at else None,
+        ended_at=moment(plausible(result.ended_at, event.at)),
         result=result.result,
         stdout=result.stdout or None,
         stderr=result.stderr or None,

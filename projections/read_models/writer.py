@@ -5,7 +5,7 @@ and stops. It is also the row that a switch to another build locks, so that a wr
 while it holds nothing else.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,9 +14,8 @@ from penstock.errors import Conflict
 from penstock.events import Position
 from penstock.projections.read_models import tables
 from penstock.projections.read_models.database import Connection
+from penstock.projections.read_models.effect import Columns, NetEffect, NewRange
 from penstock.projections.read_models.group_change import GroupChange
-from penstock.projections.read_models.in_flight import ActiveTask, Assignment
-from penstock.projections.read_models.net_effect import Columns, NetEffect, NewRange
 from penstock.projections.read_models.partitions import Month
 from penstock.projections.read_models.statements import (
     CANCEL_RESTS,
@@ -74,9 +73,10 @@ async def write(
         await _write_ranges(connection, effect)
         await _write_assignments(connection, effect)
         await _write_active(connection, effect)
-        await _write_archive(connection, effect, partitions)
+        created = await _write_archive(connection, effect, partitions)
         if effect.group_changes:
             await connection.execute(COUNT, *_counters(effect.group_changes))
+    partitions |= created
 
 
 async def _write_groups(connection: Connection, effect: NetEffect) -> None:
@@ -146,16 +146,10 @@ async def _write_assignments(connection: Connection, effect: NetEffect) -> None:
         await connection.execute(
             "DELETE FROM assignments WHERE first = ANY($1::bigint[])", effect.assignments_ended
         )
-    known = [
-        (assignment.first, assignment.remaining)
-        for assignment in effect.assignments.values()
-        if assignment.stored
-    ]
-    if known:
-        await connection.execute(UPDATE_ASSIGNMENTS, *_transposed(known))
-    new = _rows_to_insert(effect.assignments.values())
-    if new:
-        await _append(connection, "assignments", _ASSIGNMENTS, new)
+    if effect.assignments_changed:
+        await connection.execute(UPDATE_ASSIGNMENTS, *_transposed(effect.assignments_changed)[:3])
+    if effect.assignments:
+        await _append(connection, "assignments", _ASSIGNMENTS, effect.assignments)
 
 
 async def _write_active(connection: Connection, effect: NetEffect) -> None:
@@ -163,23 +157,26 @@ async def _write_active(connection: Connection, effect: NetEffect) -> None:
         await connection.execute(
             "DELETE FROM active_tasks WHERE id = ANY($1::bigint[])", effect.active_ended
         )
-    known = [_row(task) for task in effect.active.values() if task.stored]
-    if known:
-        await connection.execute(UPDATE_ACTIVE, *_transposed(known))
-    new = _rows_to_insert(effect.active.values())
-    if new:
-        await _append(connection, "active_tasks", _ACTIVE, new)
+    if effect.active_changed:
+        await connection.execute(UPDATE_ACTIVE, *_transposed(effect.active_changed))
+    if effect.active:
+        await _append(connection, "active_tasks", _ACTIVE, effect.active)
 
 
-async def _write_archive(connection: Connection, effect: NetEffect, partitions: set[str]) -> None:
+async def _write_archive(
+    connection: Connection, effect: NetEffect, partitions: set[str]
+) -> set[str]:
+    """Returns the partitions that were made."""
+    created: set[str] = set()
     if effect.archive.attempts:
         await _append(connection, "attempts", _ATTEMPTS, effect.archive.attempts)
     for month, rows in effect.archive.tasks.items():
         if rows:
             if month.table not in partitions:
                 await _create_partition(connection, month)
-                partitions.add(month.table)
+                created.add(month.table)
             await _append(connection, month.table, _ARCHIVED, rows)
+    return created
 
 
 async def _append(
@@ -193,22 +190,6 @@ async def _create_partition(connection: Connection, month: Month) -> None:
         f"CREATE TABLE IF NOT EXISTS {month.table} PARTITION OF archived_tasks FOR VALUES "
         f"FROM (to_timestamp({month.start} / 1000000)) TO (to_timestamp({month.stop} / 1000000))"
     )
-
-
-def _row(kept: ActiveTask | Assignment) -> tuple[Any, ...]:
-    # The last field says whether the row is stored; it is no column.
-    return msgspec.structs.astuple(kept)[:-1]
-
-
-def _rows_to_insert(kept: Iterable[ActiveTask | Assignment]) -> list[tuple[Any, ...]]:
-    """The rows that the database does not have yet. From here on they count as stored: when the
-    transaction fails, the memory that says so is thrown away."""
-    rows = []
-    for one in kept:
-        if not one.stored:
-            rows.append(_row(one))
-            one.stored = True
-    return rows
 
 
 def _transposed(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:

@@ -1,5 +1,6 @@
 """Small commits for tests of the log."""
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 
@@ -7,6 +8,8 @@ from penstock.events import Entry, Log, LogWriter, ManagerOffline, Position
 from penstock.events.commit import assemble, encode_event
 
 NOW = 1_700_000_000_000_000
+LIMIT_SECONDS = 60.0
+"""A test that waits for ever for what never comes would take the whole run with it."""
 
 
 def body(writer: LogWriter, name: str = "m", *, after: Position | None = None) -> bytes:
@@ -22,7 +25,13 @@ def body(writer: LogWriter, name: str = "m", *, after: Position | None = None) -
 
 
 async def append(writer: LogWriter, *names: str) -> list[Position]:
-    return [await writer.append(body(writer, name)) for name in names]
+    async with asyncio.timeout(LIMIT_SECONDS):
+        return [await writer.append(body(writer, name)) for name in names]
+
+
+async def next_of(following: AsyncIterator[Entry]) -> Entry:
+    async with asyncio.timeout(LIMIT_SECONDS):
+        return await anext(following)
 
 
 def names(entries: list[Entry]) -> list[str]:
@@ -43,9 +52,7 @@ async def read_to(log: Log, last: int, after: Position) -> list[Entry]:
     if after.sequence >= last:
         return entries
     following: AsyncIterator[Entry] = log.follow(after)
-    async for entry in following:
-        entries.append(entry)
-        if entry.position.sequence >= last:
-            break
+    while not entries or entries[-1].position.sequence < last:
+        entries.append(await next_of(following))
     await following.aclose()  # type: ignore[attr-defined]
     return entries

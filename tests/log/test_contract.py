@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.log.commits import NOW, append, body, names, read_to
+from tests.log.commits import NOW, append, body, names, next_of, read_to
 from tests.log.conftest import MemoryPlace, Place
 
 from penstock.errors import Conflict, Corrupt, Deposed, Invalid, LogFull, NotFound
@@ -52,7 +52,7 @@ async def test_a_follower_gets_what_is_appended_while_it_waits(place: Place) -> 
     writer = await (await place.open()).elect("a", "", START, NOW)
     following = (await place.open()).follow(writer.position)
     for name in ("m1", "m2", "m3"):
-        waiting = asyncio.ensure_future(anext(following))
+        waiting = asyncio.ensure_future(next_of(following))
         await append(writer, name)
         async with asyncio.timeout(10):
             assert names([await waiting]) == [name]
@@ -109,7 +109,7 @@ async def test_a_reader_that_has_seen_more_than_the_log_holds_stops(place: Place
     log = await place.open()
     await log.elect("a", "", START, NOW)
     with pytest.raises(Corrupt):
-        await anext(log.follow(Position(sequence=9, counter=9, hash="0" * 32)))
+        await next_of(log.follow(Position(sequence=9, counter=9, hash="0" * 32)))
 
 
 async def test_a_reader_that_has_seen_another_commit_there_stops(place: Place) -> None:
@@ -118,7 +118,7 @@ async def test_a_reader_that_has_seen_another_commit_there_stops(place: Place) -
     await append(writer, "m1")
     elsewhere = Position(sequence=1, counter=1, hash="0" * 32)
     with pytest.raises(Corrupt):
-        await anext(log.follow(elsewhere))
+        await next_of(log.follow(elsewhere))
     with pytest.raises(Corrupt):
         await log.elect("b", "", elsewhere, NOW)
 
@@ -131,9 +131,9 @@ async def test_a_commit_that_does_not_name_the_one_before_it_stops_the_reader(
     await append(writer, "m1")
     await writer.append(body(writer, "m2", after=Position(sequence=2, counter=2, hash="0" * 32)))
     following = log.follow(START)
-    assert names([await anext(following), await anext(following)]) == ["[a]", "m1"]
+    assert names([await next_of(following), await next_of(following)]) == ["[a]", "m1"]
     with pytest.raises(Corrupt):
-        await anext(following)
+        await next_of(following)
 
 
 async def test_a_commit_that_is_too_large_is_refused_and_the_writer_goes_on(place: Place) -> None:

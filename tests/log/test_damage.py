@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.log.commits import NOW, append, read_to
+from tests.log.commits import NOW, append, next_of, read_to
 
 from penstock.errors import Corrupt
 from penstock.events import START, Position, Subjects
@@ -54,7 +54,7 @@ async def test_a_flipped_bit_stops_the_reader(own_nats: NatsServer, index: str) 
     log = JetStreamLog(connection, Subjects())
     # Where the server skips the commit, one who reads it all meets the gap; where it cut the log
     # off instead, one who had read it before meets the missing end.
-    meets_it = read_to(log, end.sequence, START) if index == "kept" else anext(log.follow(end))
+    meets_it = read_to(log, end.sequence, START) if index == "kept" else next_of(log.follow(end))
     with pytest.raises(Corrupt):
         async with asyncio.timeout(30):
             await meets_it
@@ -75,7 +75,7 @@ async def test_a_log_that_was_cut_off_stops_reader_and_candidate(
     log = JetStreamLog(connection, Subjects())
     with pytest.raises(Corrupt):
         async with asyncio.timeout(30):
-            await anext(log.follow(end))
+            await next_of(log.follow(end))
     with pytest.raises(Corrupt):
         async with asyncio.timeout(30):
             await log.elect("b", "", end, NOW)
@@ -105,7 +105,7 @@ async def test_a_running_writer_and_follower_notice_that_the_log_was_cut_off(
     log = JetStreamLog(connection, Subjects())
     writer = await log.elect("a", "", START, NOW)
     await append(writer, *(f"{number:06d}" * 20 for number in range(50)))
-    waiting = asyncio.ensure_future(anext(log.follow(writer.position)))
+    waiting = asyncio.ensure_future(next_of(log.follow(writer.position)))
     await own_nats.stop()
     block, index_file = _message_files(own_nats)
     content = block.read_bytes()

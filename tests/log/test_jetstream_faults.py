@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.log.commits import NOW, append, body, names, read_to
+from tests.log.commits import NOW, append, body, names, next_of, read_to
 from tests.log.proxy import Proxy
 
 from penstock.errors import Conflict, Deposed, LogFull
@@ -154,8 +154,8 @@ async def test_a_follower_goes_on_after_its_consumer_was_deleted(
     log = JetStreamLog(connection, subjects)
     writer = await log.elect("a", "", START, NOW)
     following = log.follow(START)
-    await anext(following)
-    waiting = asyncio.ensure_future(anext(following))
+    await next_of(following)
+    waiting = asyncio.ensure_future(next_of(following))
     listed = await connection.call(f"$JS.API.CONSUMER.NAMES.{subjects.log_stream}")
     for name in _consumers(listed.data):
         await ask(connection, f"CONSUMER.DELETE.{subjects.log_stream}.{name}", None, Answer)

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.log.commits import NOW, append, body, names, read_to
+from tests.log.commits import NOW, append, body, names, next_of, read_to
 from tests.log.conftest import DISTURBED
 
 from penstock.errors import Conflict, Corrupt, Deposed
@@ -100,6 +100,6 @@ async def test_damage_and_loss_are_noticed_by_readers() -> None:
         await log.read(3)
     log.storage.cut_off(2)
     with pytest.raises(Corrupt):
-        await anext(log.follow(positions[-1]))
+        await next_of(log.follow(positions[-1]))
     with pytest.raises(Corrupt):
         await append(writer, "m4")

@@ -108,5 +108,5 @@ async def check_everything(campaign: Campaign) -> dict[int, int]:
         differences = await verify(log, campaign.system.database_url)
     finally:
         await connection.close()
-    assert differences == []
+    assert differences == [], differences
     return {task_id: count for task_id, count in requeued.items() if count}

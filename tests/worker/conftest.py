@@ -5,7 +5,7 @@ import pytest
 from tests.worker.harness import WorkerUnderTest, worker
 
 HANDLERS = """
-import asyncio, json, os, sys, time
+import asyncio, json, os, subprocess, sys, time
 
 
 def nothing(*args, **kwargs):
@@ -72,6 +72,15 @@ def stubborn(path):
             time.sleep(60)
         except BaseException:
             pass
+
+
+def start_child():
+    global child
+    child = subprocess.Popen(["sh", "-c", "exit 3"])
+
+
+def wait_for_child():
+    return child.wait()
 
 
 value = 5

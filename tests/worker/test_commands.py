@@ -1,5 +1,6 @@
 """Command tasks, run by a real worker."""
 
+import itertools
 import os
 import signal
 import stat
@@ -174,3 +175,38 @@ def test_endless_output_does_not_fill_the_memory(one_worker: WorkerUnderTest) ->
 def test_output_that_json_would_swell_stays_small(one_worker: WorkerUnderTest) -> None:
     result = one_worker.run(command=["head", "-c", "60000", "/dev/zero"])
     assert len(msgspec.json.encode(result)) < 256 * 1024
+
+
+def test_a_daemon_that_outlives_its_command_cannot_write_into_the_output_of_another(
+    one_worker: WorkerUnderTest, tmp_path: Path
+) -> None:
+    go_on, written = tmp_path / "go_on", tmp_path / "written"
+    daemon = f"until [ -e {go_on} ]; do sleep 0.02; done; echo intruder; touch {written}"
+    first = one_worker.run(1, command=["sh", "-c", f'setsid sh -c "{daemon}" & echo first'])
+    assert first.stdout == "first\n"
+    go_on.touch()
+    wait = f"until [ -e {written} ]; do sleep 0.02; done; echo second"
+    second = one_worker.run(2, command=["sh", "-c", wait])
+    assert second.stdout == "second\n"
+
+
+def test_output_of_one_command_does_not_appear_in_the_next(one_worker: WorkerUnderTest) -> None:
+    for task, text in enumerate(["much longer than the next", "short", ""], start=1):
+        result = one_worker.run(task, command=["printf", text])
+        assert (result.stdout, result.stderr) == (text, "")
+
+
+def test_a_worker_leaves_no_zombies(one_worker: WorkerUnderTest) -> None:
+    one_worker.run(1, 20, command=["sh", "-c", "setsid true & setsid sh -c 'true & true' & true"])
+    tasks = itertools.count(100)
+    # Each command is followed by a look at what the ones before it left.
+    one_worker.until_true(
+        lambda: (
+            one_worker.run(next(tasks), command=["true"]) and _children(one_worker.process.pid) == 0
+        )
+    )
+
+
+def _children(pid: int) -> int:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(len((task / "children").read_text().split()) for task in tasks)

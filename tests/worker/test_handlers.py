@@ -120,3 +120,11 @@ def test_a_handler_that_cannot_be_interrupted_takes_the_worker_with_it(
     one_worker.until(lambda: 1 in one_worker.results)
     assert one_worker.results[1].outcome == "cancelled"
     assert one_worker.process.wait(10) == EXIT_LEFT
+
+
+def test_the_children_of_a_handler_are_its_own_to_wait_for(one_worker: WorkerUnderTest) -> None:
+    one_worker.run(1, command=["true"])
+    one_worker.run(2, handler="sample_handlers:start_child")
+    for task in range(3, 6):
+        one_worker.run(task, command=["true"])
+    assert one_worker.run(6, handler="sample_handlers:wait_for_child").result == 3
