@@ -3,12 +3,18 @@
 Times are whole microseconds since 1970 (UTC): exact, cheap to compare and the same in every part.
 """
 
-import msgspec
+from typing import Annotated
 
-Timestamp = int
-TaskId = int
-TaskGroupId = int
+import msgspec
+from msgspec import Meta
+
+# What comes from elsewhere is bounded where it is decoded: a number that the database cannot hold,
+# or that JSON cannot write, must not get into the log.
+Timestamp = Annotated[int, Meta(ge=0, lt=2**62)]
+TaskId = Annotated[int, Meta(ge=0, lt=2**62)]
+TaskGroupId = Annotated[int, Meta(ge=0, lt=2**62)]
 ManagerId = str
+Small = Annotated[int, Meta(ge=0, lt=2**31)]
 
 SECOND = 1_000_000
 

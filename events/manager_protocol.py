@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from penstock.events.event import ManagerId, TaskGroupId, TaskId
+from penstock.events.event import ManagerId, Small, TaskGroupId, TaskId
 from penstock.events.managers import Device
-from penstock.events.tasks import Attempt, AttemptResult, TaskStart
+from penstock.events.tasks import Attempt, AttemptNumber, AttemptResult, TaskStart
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -107,7 +107,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     started: list[TaskStart] = []
     finished: list[AttemptResult] = []
     returned: list[Attempt] = []
-    capacity: int = 0
+    capacity: Small = 0
 
 
 class ReportReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -126,7 +126,7 @@ class Held(msgspec.Struct, frozen=True, array_like=True):
     """A task that a manager has: buffered, running, or finished and not yet reported."""
 
     task_id: TaskId
-    attempt: int
+    attempt: AttemptNumber
     begun: bool = False
 
 
@@ -137,8 +137,8 @@ class Sync(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     epoch: int = 0
     task_group_id: TaskGroupId | None = None
     held: list[Held] = []
-    capacity: int = 0
-    worker_count: int = 0
+    capacity: Small = 0
+    worker_count: Small = 0
     device: Device = Device()
 
 
@@ -166,7 +166,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     epoch: int
     pushes_seen: int
     """The highest push number seen in this epoch."""
-    capacity: int = 0
+    capacity: Small = 0
     held: int = 0
     busy_workers: int = 0
 

@@ -4,14 +4,16 @@ A task id is a dense 64-bit number that the leader hands out, so that `first` an
 whole submission. An attempt is numbered from 1; only the current attempt can change an outcome.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
-from penstock.events.event import Event, ManagerId, TaskGroupId, TaskId, Timestamp
+from penstock.events.event import Event, ManagerId, Small, TaskGroupId, TaskId, Timestamp
 from penstock.events.spec import Cause, RetryPolicy
 
 Outcome = Literal["succeeded", "failed", "cancelled"]
+AttemptNumber = Annotated[int, Meta(ge=1, lt=2**31)]
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -22,7 +24,7 @@ class Attempt(msgspec.Struct, frozen=True, array_like=True):
     """One try at one task."""
 
     task_id: TaskId
-    attempt: int
+    attempt: AttemptNumber
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):
@@ -30,7 +32,7 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
 
     first: TaskId
     count: int
-    attempt: int = 1
+    attempt: AttemptNumber = 1
 
 
 class PriorityRun(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -46,31 +48,31 @@ class TaskStart(Value, frozen=True, kw_only=True):
     """An attempt that runs. Reported only when it outlives a batch of reports."""
 
     task_id: TaskId
-    attempt: int = 1
+    attempt: AttemptNumber = 1
     started_at: Timestamp
-    worker: int = 0
-    pid: int = 0
+    worker: Small = 0
+    pid: Small = 0
 
 
 class AttemptResult(Value, frozen=True, kw_only=True):
     """How an attempt ended, as the executor saw it."""
 
     task_id: TaskId
-    attempt: int = 1
+    attempt: AttemptNumber = 1
     outcome: Outcome = "succeeded"
     cause: Cause | None = None
     message: str = ""
-    exit_code: int | None = None
-    signal: int | None = None
+    exit_code: Annotated[int, Meta(ge=-(2**31), lt=2**31)] | None = None
+    signal: Small | None = None
     started_at: Timestamp = 0
     ended_at: Timestamp = 0
-    worker: int = 0
+    worker: Small = 0
     result: Any = None
     stdout: str = ""
     stderr: str = ""
     output_truncated: bool = False
-    cpu_seconds: float = 0.0
-    max_rss_bytes: int = 0
+    cpu_seconds: Annotated[float, Meta(ge=0, le=1e12)] = 0.0
+    max_rss_bytes: Annotated[int, Meta(ge=0, lt=2**62)] = 0
 
 
 class Retry(Value, frozen=True, kw_only=True):

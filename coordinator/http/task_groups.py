@@ -52,7 +52,7 @@ class NewTaskGroup(Document, frozen=True, kw_only=True):
     priority: Priority | str = 0
     tags: Annotated[list[Word], Meta(max_length=100)] = []
     labels: Annotated[list[Word], Meta(max_length=100)] = []
-    max_managers: Annotated[int, Meta(ge=1)] | None = None
+    max_managers: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     task_prefetch_count: Annotated[int, Meta(ge=0, le=100_000)] | None = None
     worker_schedule: Any = None
     env_preparation: Any = None

@@ -15,6 +15,7 @@ from penstock.errors import Unavailable
 from penstock.events import Subjects
 from penstock.events.connection import connect
 from penstock.events.jetstream import JetStreamLog
+from penstock.events.streams import ensure_streams
 from penstock.logging import set_up_logging
 from penstock.projections.read_models.projector import Projector
 
@@ -44,7 +45,10 @@ async def project(configuration: Configuration) -> None:
     async with AsyncExitStack() as stack:
         nats = await connect(configuration.nats_url, "projector")
         stack.push_async_callback(nats.close)
-        log = JetStreamLog(nats, Subjects(configuration.prefix))
+        subjects = Subjects(configuration.prefix)
+        # Whoever is first makes them: a projector may be started before any coordinator.
+        await ensure_streams(nats, subjects)
+        log = JetStreamLog(nats, subjects)
         projector = Projector(log, configuration.database_url)
         waiting = {
             asyncio.create_task(projector.run(), name="project"),

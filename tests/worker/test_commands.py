@@ -180,13 +180,13 @@ def test_output_that_json_would_swell_stays_small(one_worker: WorkerUnderTest) -
 def test_a_daemon_that_outlives_its_command_cannot_write_into_the_output_of_another(
     one_worker: WorkerUnderTest, tmp_path: Path
 ) -> None:
-    go_on, written = tmp_path / "go_on", tmp_path / "written"
-    daemon = f"until [ -e {go_on} ]; do sleep 0.02; done; echo intruder; touch {written}"
-    first = one_worker.run(1, command=["sh", "-c", f'setsid sh -c "{daemon}" & echo first'])
+    ready, go_on, written = tmp_path / "ready", tmp_path / "go_on", tmp_path / "written"
+    daemon = f"touch {ready}; {_until(go_on)}; echo intruder; touch {written}"
+    script = f'setsid sh -c "{daemon}" & {_until(ready)}; echo first'
+    first = one_worker.run(1, command=["sh", "-c", script])
     assert first.stdout == "first\n"
     go_on.touch()
-    wait = f"until [ -e {written} ]; do sleep 0.02; done; echo second"
-    second = one_worker.run(2, command=["sh", "-c", wait])
+    second = one_worker.run(2, command=["sh", "-c", f"{_until(written)}; echo second"])
     assert second.stdout == "second\n"
 
 
@@ -210,3 +210,7 @@ def test_a_worker_leaves_no_zombies(one_worker: WorkerUnderTest) -> None:
 def _children(pid: int) -> int:
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(len((task / "children").read_text().split()) for task in tasks)
+
+
+def _until(path: Path) -> str:
+    return f"until [ -e {path} ]; do sleep 0.02; done"
