@@ -9,7 +9,7 @@ from penstock.events import (
     AttemptResult,
     Device,
     ManagerId,
-    PriorityRun,
+    SpecRun,
     TaskGroupId,
     TaskId,
     TaskStart,
@@ -62,7 +62,7 @@ class SubmitTasks(Command, frozen=True, kw_only=True):
 
     task_group_id: TaskGroupId
     count: int
-    runs: list[PriorityRun]
+    runs: list[SpecRun]
     specs: msgspec.Raw = NO_JSON
     template: msgspec.Raw = NO_JSON
     parameters: msgspec.Raw = NO_JSON

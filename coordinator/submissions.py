@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.coordinator.commands import SubmitTasks
 from penstock.errors import Invalid, TooLarge
-from penstock.events import PriorityRun, RetryPolicy, TaskArray, TaskGroupId, TaskSpec
+from penstock.events import RetryPolicy, SpecRun, TaskArray, TaskGroupId, TaskSpec
 from penstock.events.spec import validate
 from penstock.events.tasks import NO_JSON
 
@@ -23,7 +23,7 @@ class Chunk(msgspec.Struct):
     """Some tasks of a submission: one command."""
 
     count: int
-    runs: list[PriorityRun]
+    runs: list[SpecRun]
     specs: msgspec.Raw = NO_JSON
     template: msgspec.Raw = NO_JSON
     parameters: msgspec.Raw = NO_JSON
@@ -98,7 +98,7 @@ class _Runs:
     """Finds runs of tasks that share what the coordinator needs to know."""
 
     def __init__(self) -> None:
-        self._runs: list[PriorityRun] = []
+        self._runs: list[SpecRun] = []
         self._count = 0
         self._terms: tuple[int, float | None, RetryPolicy | None] = (0, None, None)
 
@@ -109,15 +109,15 @@ class _Runs:
             self._terms = terms
         self._count += 1
 
-    def end(self) -> list[PriorityRun]:
+    def end(self) -> list[SpecRun]:
         if self._count:
-            self._runs.append(PriorityRun(self._count, *self._terms))
+            self._runs.append(SpecRun(self._count, *self._terms))
             self._count = 0
         return self._runs
 
 
 def _list_chunk(
-    parts: list[bytes], runs: list[PriorityRun], keys: dict[str, int], offset: int
+    parts: list[bytes], runs: list[SpecRun], keys: dict[str, int], offset: int
 ) -> Chunk:
     return Chunk(count=len(parts), runs=runs, specs=_list(parts), task_keys=keys, offset=offset)
 
@@ -179,7 +179,7 @@ def _array_chunk(
     spec = array.template
     return Chunk(
         count=count,
-        runs=[PriorityRun(count, spec.priority_value, spec.timeout_seconds, spec.retry)],
+        runs=[SpecRun(count, spec.priority_value, spec.timeout_seconds, spec.retry)],
         template=msgspec.Raw(template),
         parameters=parameters,
         first_index=array.first_index + start * array.step,

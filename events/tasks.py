@@ -35,7 +35,7 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
     attempt: AttemptNumber = 1
 
 
-class PriorityRun(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+class SpecRun(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """`count` consecutive tasks of a submission that share what the coordinator needs to know."""
 
     count: int
@@ -99,7 +99,7 @@ class TasksSubmitted(Event, frozen=True, kw_only=True, tag="tasks_submitted"):
     task_group_id: TaskGroupId
     first: TaskId
     count: int
-    priorities: list[PriorityRun] = []
+    runs: list[SpecRun] = []
     """Runs in order; none means one run with the defaults."""
     specs: msgspec.Raw = NO_JSON
     template: msgspec.Raw = NO_JSON

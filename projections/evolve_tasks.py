@@ -4,7 +4,7 @@ import heapq
 
 from penstock.events import (
     SECOND,
-    PriorityRun,
+    SpecRun,
     TaskId,
     TasksAssigned,
     TasksCancelled,
@@ -39,7 +39,7 @@ TIMEOUT_GRACE = 60 * SECOND
 def submitted(state: State, event: TasksSubmitted, sequence: int, index: int) -> None:
     group = state.task_groups[event.task_group_id]
     first = event.first
-    for run in event.priorities or [PriorityRun(event.count)]:
+    for run in event.runs or [SpecRun(event.count)]:
         new = Range(
             task_group_id=group.id,
             first=first,

@@ -17,7 +17,7 @@ from penstock.coordinator.commands import (
     SubmitTasks,
     SynchroniseManager,
 )
-from penstock.coordinator.decisions import managers, task_groups, tasks
+from penstock.coordinator.decisions import attempts, managers, task_groups, tasks
 from penstock.coordinator.decisions.decision import Decision
 from penstock.events import AnyEvent, GroupCreated, TaskGroupCreated, Timestamp
 from penstock.projections import State
@@ -30,7 +30,7 @@ def decide(command: AnyCommand, state: State, now: Timestamp) -> Decision:
     """What follows from a command, or an error that says why it cannot be."""
     match command:
         case ReportTasks():
-            return tasks.report(command, state, now)
+            return attempts.report(command, state, now)
         case SubmitTasks():
             return tasks.submit(command, state, now)
         case CancelTask():
@@ -50,7 +50,7 @@ def decide(command: AnyCommand, state: State, now: Timestamp) -> Decision:
         case LoseManager():
             return managers.lose(command, state, now)
         case PassTime():
-            return Decision(tasks.overdue(state, now))
+            return Decision(attempts.overdue(state, now))
         case Initialise():
             return _initialise(command, state, now)
         case _:

@@ -1,8 +1,8 @@
 """Decisions about managers: registration, synchronisation, loss."""
 
 from penstock.coordinator.commands import LoseManager, RegisterManager, SynchroniseManager
+from penstock.coordinator.decisions.attempts import lost
 from penstock.coordinator.decisions.decision import Decision, Synchronised
-from penstock.coordinator.decisions.tasks import lost
 from penstock.errors import NotFound
 from penstock.events import (
     AnyEvent,

@@ -64,7 +64,7 @@ class TaskFold:
 
     def submitted(self, event: TasksSubmitted, sequence: int, index: int) -> None:
         first = event.first
-        runs = [(run.count, run.priority) for run in event.priorities] or [(event.count, 0)]
+        runs = [(run.count, run.priority) for run in event.runs] or [(event.count, 0)]
         for count, priority in runs:
             self._effect.ranges.append(
                 NewRange(

@@ -14,7 +14,7 @@ from penstock.events import (
     Commit,
     GroupCreated,
     LeaderElected,
-    PriorityRun,
+    SpecRun,
     TaskGroupCreated,
     TasksSubmitted,
     digest,
@@ -31,7 +31,7 @@ EVENTS: list[AnyEvent] = [
         task_group_id=1,
         first=1,
         count=5,
-        priorities=[PriorityRun(5, 0)],
+        runs=[SpecRun(5, 0)],
         template=msgspec.Raw(b'{"command":["true"]}'),
     ),
 ]

@@ -16,9 +16,9 @@ from penstock.events import (
     ManagerOnline,
     ManagerRegistered,
     Outcome,
-    PriorityRun,
     Retry,
     Span,
+    SpecRun,
     TaskGroupAssigned,
     TaskGroupCreated,
     TasksAssigned,
@@ -96,7 +96,7 @@ class Story:
         )
 
     def submitted(
-        self, count: int, task_group_id: int = 1, priorities: list[PriorityRun] | None = None
+        self, count: int, task_group_id: int = 1, runs: list[SpecRun] | None = None
     ) -> TasksSubmitted:
         first = self.next_task_id
         self.next_task_id += count
@@ -105,7 +105,7 @@ class Story:
             task_group_id=task_group_id,
             first=first,
             count=count,
-            priorities=priorities or [],
+            runs=runs or [],
             template=ARRAY,
         )
 

@@ -9,9 +9,9 @@ from penstock.errors import Unavailable
 from penstock.events import (
     SECOND,
     Attempt,
-    PriorityRun,
     Retry,
     Span,
+    SpecRun,
     TaskCancellationRequested,
     TaskGroupCancelled,
     TaskGroupClosed,
@@ -56,7 +56,7 @@ async def test_each_priority_of_a_submission_is_a_range(
     story: Story, projection: Projection, connection: Connection, read_model: ReadModel
 ) -> None:
     story.begin()
-    story.commit(story.submitted(10, priorities=[PriorityRun(4, 0), PriorityRun(6, 5)]))
+    story.commit(story.submitted(10, runs=[SpecRun(4, 0), SpecRun(6, 5)]))
     story.commit(story.assigned(Span(5, 3)))
     await projection.apply(story.entries)
     ranges = await connection.fetch(

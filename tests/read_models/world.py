@@ -14,9 +14,9 @@ from penstock.events import (
     AnyEvent,
     Attempt,
     Outcome,
-    PriorityRun,
     Retry,
     Span,
+    SpecRun,
     TaskCancellationRequested,
     TasksAssigned,
     Timestamp,
@@ -84,10 +84,10 @@ class World:
 
     def _submit(self, group: int, which: int, size: int) -> list[AnyEvent]:
         second = which % 4
-        runs = [PriorityRun(size, 0)] + ([PriorityRun(second, 3)] if second else [])
+        runs = [SpecRun(size, 0)] + ([SpecRun(second, 3)] if second else [])
         event = self.story.submitted(size + second, group, runs if which % 5 else None)
         if which % 5 == 0:
-            runs = [PriorityRun(size + second, 0)]
+            runs = [SpecRun(size + second, 0)]
         task_id = event.first
         for run in runs:
             self.runs += 1
