@@ -1,16 +1,19 @@
 """Events of managers, and of the coordinators that lead them."""
 
-import msgspec
+from typing import Annotated
 
-from penstock.events.event import Event, ManagerId
+import msgspec
+from msgspec import Meta
+
+from penstock.events.event import Event, ManagerId, Small
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The machine that a manager runs on."""
 
     hostname: str = ""
-    cores: int = 0
-    memory_bytes: int = 0
+    cores: Small = 0
+    memory_bytes: Annotated[int, Meta(ge=0, lt=2**62)] = 0
     platform: str = ""
 
 
@@ -28,7 +31,7 @@ class ManagerRegistered(Event, frozen=True, kw_only=True, tag="manager_registere
     groups: list[str]
     tags: list[str] = []
     labels: list[str] = []
-    worker_count: int
+    worker_count: Small
     device: Device = Device()
 
 

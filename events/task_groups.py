@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-from penstock.events.event import Event, ManagerId, TaskGroupId
+from penstock.events.event import Event, ManagerId, Small, TaskGroupId
+from penstock.events.spec import Priority
 
 TaskGroupResult = Literal["success", "prep_failed", "cleanup_degraded", "cancelled"]
 
@@ -18,11 +19,11 @@ class TaskGroupCreated(Event, frozen=True, kw_only=True, tag="task_group_created
     name: str
     group: str
     description: str = ""
-    priority: int = 0
+    priority: Priority = 0
     tags: list[str] = []
     labels: list[str] = []
-    max_managers: int | None = None
-    task_prefetch_count: int | None = None
+    max_managers: Small | None = None
+    task_prefetch_count: Small | None = None
     key: str = ""
     """Idempotency key of the request."""
 

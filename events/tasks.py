@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from penstock.events.event import Event, ManagerId, Small, TaskGroupId, TaskId, Timestamp
-from penstock.events.spec import Cause, RetryPolicy
+from penstock.events.spec import Cause, Priority, RetryPolicy
 
 Outcome = Literal["succeeded", "failed", "cancelled"]
 AttemptNumber = Annotated[int, Meta(ge=1, lt=2**31)]
@@ -39,7 +39,7 @@ class SpecRun(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """`count` consecutive tasks of a submission that share what the coordinator needs to know."""
 
     count: int
-    priority: int = 0
+    priority: Priority = 0
     timeout_seconds: float | None = None
     retry: RetryPolicy | None = None
 
@@ -63,7 +63,7 @@ class AttemptResult(Value, frozen=True, kw_only=True):
     cause: Cause | None = None
     message: str = ""
     exit_code: Annotated[int, Meta(ge=-(2**31), lt=2**31)] | None = None
-    signal: Small | None = None
+    signal: Annotated[int, Meta(ge=0, le=255)] | None = None
     started_at: Timestamp = 0
     ended_at: Timestamp = 0
     worker: Small = 0

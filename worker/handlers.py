@@ -118,8 +118,9 @@ class Handler:
     def execute(self, task: Task) -> Ending | None:
         handlers = self._handlers
         function = self._function
-        if function is None:
+        if handlers.orphans.adopting:
             handlers.orphans.renounce()
+        if function is None:
             found = handlers.function(self._name)
             if isinstance(found, dict):
                 return self._with_output(found)

@@ -1,13 +1,14 @@
 """Processes that outlive the command that started them.
 
 Most are in the command's process group and are ended with it. One that made itself a session of its
-own lives on, and keeps the files that its command wrote to. A worker that runs nothing but commands
-adopts such orphans from the kernel. Then it knows when there are none, and only then may the next
-command write to the same files; and it does not leave the dead ones to an init process that may not
-be there.
+own lives on, and keeps the files that its command wrote to. While a worker runs commands it adopts
+such orphans from the kernel. Then it knows when there are none, and only then may the next command
+write to the same files; and it does not leave the dead ones to an init process that may not be
+there.
 
-A handler may have children of its own, which are the handler's to wait for. So from its first
-handler on, a worker adopts nobody and assumes that somebody may be left.
+A handler may have children of its own, which are the handler's to wait for. So a worker adopts
+nobody while it runs handlers, and a worker whose handlers left children never adopts again: it
+assumes that somebody may be left.
 """
 
 import ctypes
@@ -19,20 +20,26 @@ _LOOK = os.WEXITED | os.WNOHANG
 
 class Orphans:
     def __init__(self) -> None:
-        self._adopting: bool | None = None
+        self.adopting = False
+        self._never = False
 
     def adopt(self) -> None:
-        if self._adopting is None:
-            self._adopting = _set_subreaper(True)
+        """Before a command."""
+        if self.adopting or self._never:
+            return
+        if _has_children() or not _set_subreaper(True):
+            self._never = True
+        else:
+            self.adopting = True
 
     def renounce(self) -> None:
-        if self._adopting:
-            _set_subreaper(False)
-        self._adopting = False
+        """Before a handler."""
+        self.adopting = False
+        _set_subreaper(False)
 
     def are_gone(self) -> bool:
-        """Whether nothing that any command started is alive. To be asked between commands."""
-        if not self._adopting:
+        """Whether nothing that any command started is alive. To be asked after a command."""
+        if not self.adopting:
             return False
         try:
             while os.waitid(os.P_ALL, 0, _LOOK) is not None:
@@ -40,6 +47,14 @@ class Orphans:
         except ChildProcessError:
             return True
         return False
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, _LOOK | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _set_subreaper(value: bool) -> bool:

@@ -3,19 +3,14 @@
 from collections.abc import Sequence
 from uuid import uuid4
 
-import structlog
-
 from penstock import migrations
 from penstock.errors import Corrupt, Invalid, NotFound
 from penstock.events import Entry, Log, Position, digest
 from penstock.projections.read_models import tables
-from penstock.projections.read_models.database import UNSTORABLE, Connection, connect
-from penstock.projections.read_models.fit import fit
+from penstock.projections.read_models.database import Connection, connect
 from penstock.projections.read_models.in_flight import ActiveTask, Assignment, InFlight
 from penstock.projections.read_models.net_effect import fold
 from penstock.projections.read_models.writer import Place, write
-
-logger = structlog.get_logger("penstock.projector")
 
 
 async def prepare(database_url: str, schema: str) -> None:
@@ -86,12 +81,7 @@ class Projection:
         for entry in entries:
             after = _next(after, entry)
         effect = fold(self._in_flight, entries)
-        try:
-            await write(self._connection, effect, self.place, after, self._partitions)
-        except UNSTORABLE as error:
-            logger.warning("a batch holds numbers that are too large", why=str(error))
-            fit(effect)
-            await write(self._connection, effect, self.place, after, self._partitions)
+        await write(self._connection, effect, self.place, after, self._partitions)
         self.place = after
 
 

@@ -3,6 +3,7 @@
 A file is never edited after a release. An event that changes gets another file beside the old one.
 """
 
+import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,7 +14,8 @@ from penstock.errors import Corrupt
 from penstock.events import AnyEvent, decode
 from penstock.events.commit import encode_event
 
-FILES = sorted((Path(__file__).parent.parent / "golden").glob("*.json"))
+GOLDEN = Path(__file__).parent.parent / "golden"
+FILES = sorted(GOLDEN.glob("*.json"))
 
 
 def _commit(event: bytes) -> bytes:
@@ -58,3 +60,23 @@ def test_every_field_of_every_event_is_in_a_file() -> None:
 def test_an_unknown_kind_of_event_stops_the_reader() -> None:
     with pytest.raises(Corrupt):
         decode(_commit(b'{"type":"moon_landed","at":1,"actor":"x"}'), 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [
+        ("tasks_finished", "cpu_seconds", "null"),
+        ("tasks_finished", "exit_code", str(10**12)),
+        ("tasks_finished", "worker", "-1"),
+        ("tasks_finished", "started_at", str(10**40)),
+        ("task_group_created", "priority", str(10**30)),
+        ("manager_registered", "worker_count", str(10**12)),
+    ],
+)
+def test_a_number_that_no_column_holds_is_not_decoded(kind: str, field: str, value: str) -> None:
+    text = (GOLDEN / f"{kind}.v1.json").read_text()
+    spoilt, changes = re.subn(rf'("{field}": *)-?[0-9.]+', rf"\g<1>{value}", text, count=1)
+    assert changes == 1
+    msgspec.json.decode(text, type=AnyEvent)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(spoilt, type=AnyEvent)

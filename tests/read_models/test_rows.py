@@ -254,34 +254,6 @@ async def test_rows_go_to_the_month_in_which_the_task_ended(
     ]
 
 
-async def test_a_number_that_no_column_holds_does_not_stop_the_projection(
-    story: Story, projection: Projection, read_model: ReadModel
-) -> None:
-    story.begin()
-    story.commit(
-        story.created(2, priority=10**30, max_managers=-(10**30)),
-        story.submitted(3),
-        story.assigned(Span(1, 3)),
-    )
-    story.commit(story.started((2, 1)))
-    story.commit(
-        story.finished(
-            story.result(1, exit_code=10**12, worker=-(10**12), started_at=10**40),
-            story.result(3, exit_code=7),
-        )
-    )
-    for entry in story.entries:
-        await projection.apply([entry])
-    first, third = await read_model.task(1), await read_model.task(3)
-    assert first is not None
-    assert third is not None
-    assert (first.state, first.exit_code, first.worker) == ("succeeded", 2**31 - 1, 1 - 2**31)
-    assert (third.exit_code, third.worker) == (7, 1)
-    group = await read_model.task_group(2)
-    assert group is not None
-    assert (group.priority, group.max_managers) == (2**63 - 1, 1 - 2**63)
-
-
 async def test_progress_tells_the_rate_and_when_it_will_be_done(
     story: Story, projection: Projection, database_url: str
 ) -> None:
