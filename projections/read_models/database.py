@@ -21,6 +21,9 @@ AWAY = (
 )
 """What is raised by a database that is stopped, starts, is full or is busy: it will be back."""
 
+UNSTORABLE = (asyncpg.DataError, ValueError, OverflowError)
+"""What is raised for a value that its column cannot hold, by the server or by the driver."""
+
 REPLACED = (
     asyncpg.UndefinedTableError,
     asyncpg.InvalidCachedStatementError,
