@@ -136,6 +136,11 @@ class Leader:
             self.results.abandon()
 
     async def _begin(self) -> None:
+        with suppress(NotLeader):
+            await self._settle()
+
+    async def _settle(self) -> None:
+        """Make what every deployment has, and take up where the leader before left off."""
         await self.ask(Initialise(actor=ACTOR, reason="first start"))
         for manager in list(self.state.managers.values()):
             if manager.tasks and not isinstance(manager.connection, Online):
@@ -171,7 +176,8 @@ class Leader:
             self.writer.nudge()
             for manager_id in self._sessions.silent(time.monotonic()):
                 logger.warning("manager_lost", manager=manager_id)
-                await self._lose(manager_id, "The manager was not heard of for too long.")
+                with suppress(NotLeader):
+                    await self._lose(manager_id, "The manager was not heard of for too long.")
 
     async def _lose(self, manager_id: ManagerId, reason: str) -> None:
         await self.ask(LoseManager(actor=ACTOR, manager_id=manager_id, reason=reason))

@@ -9,7 +9,7 @@ import msgspec
 from penstock.coordinator.commands import AnyCommand
 from penstock.coordinator.decisions.decide import decide
 from penstock.coordinator.decisions.schedule import schedule
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, TooLarge
 from penstock.events import MAX_COMMIT_BYTES, AnyEvent, ManagerId, TaskGroupId, Timestamp
 from penstock.events.commit import encode_event
 from penstock.projections import State, advance, evolve
@@ -46,9 +46,8 @@ def decide_round(
     touched: set[TaskGroupId] = set()
     size = 0
 
-    def emit(event: AnyEvent) -> None:
+    def emit(event: AnyEvent, encoded: bytes) -> None:
         nonlocal size
-        encoded = encode_event(event)
         if not made.commits or size + len(encoded) > ROOM_FOR_EVENTS:
             made.commits.append([])
             size = 0
@@ -67,11 +66,20 @@ def decide_round(
         command, caller = queue.popleft()
         try:
             decision = decide(command, state, now)
+            encoded = [_encode(event) for event in decision.events]
         except PenstockError as error:
             made.replies.append((caller, error))
             continue
-        for event in decision.events:
-            emit(event)
+        for event, body in zip(decision.events, encoded, strict=True):
+            emit(event, body)
         made.replies.append((caller, decision.answer))
-    schedule(state, capacities, sorted(touched), now, emit)
+    schedule(state, capacities, sorted(touched), now, lambda event: emit(event, _encode(event)))
     return made
+
+
+def _encode(event: AnyEvent) -> bytes:
+    """An event that no commit can hold must be refused before anything has come of it."""
+    encoded = encode_event(event)
+    if len(encoded) > ROOM_FOR_EVENTS:
+        raise TooLarge(f"An event of {len(encoded)} bytes does not fit into a commit.")
+    return encoded
