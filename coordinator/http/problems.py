@@ -3,6 +3,8 @@
 This is the only place that knows HTTP status codes for errors.
 """
 
+from typing import Any
+
 import msgspec
 from starlette.responses import Response
 
@@ -37,53 +39,55 @@ RETRY_AFTER_SECONDS = 1
 
 
 def problem(error: PenstockError) -> Response:
-    status, title = next(
-        (status, title) for kind, status, title in STATUS if isinstance(error, kind)
-    )
+    document = details(error)
+    status = document["status"]
     headers = {}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if status == 503:
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
-    return _answer(status, title, error.message, error.code, error.facts, headers)
+    return _answer(document, headers)
+
+
+def details(error: PenstockError) -> dict[str, Any]:
+    """The problem details document of an error."""
+    status, title = next(
+        (status, title) for kind, status, title in STATUS if isinstance(error, kind)
+    )
+    return _document(status, title, error.message, error.code) | error.facts
 
 
 def unexpected() -> Response:
     return _answer(
-        500,
-        "Internal error",
-        "Something went wrong in the coordinator. Its log says what; nothing was lost.",
-        "internal",
-        {},
-        {},
+        _document(
+            500,
+            "Internal error",
+            "Something went wrong in the coordinator. Its log says what; nothing was lost.",
+            "internal",
+        )
     )
 
 
 def plain(status: int, detail: str) -> Response:
     """For what the framework itself refuses."""
     code = {404: "not_found", 405: "method_not_allowed"}.get(status, "invalid")
-    return _answer(status, detail, detail, code, {}, {})
+    return _answer(_document(status, detail, detail, code))
 
 
-def _answer(
-    status: int,
-    title: str,
-    detail: str,
-    code: str,
-    facts: dict[str, object],
-    headers: dict[str, str],
-) -> Response:
-    document = {
+def _document(status: int, title: str, detail: str, code: str) -> dict[str, Any]:
+    return {
         "type": "about:blank",
         "title": title,
         "status": status,
         "detail": detail,
         "code": code,
-        **facts,
     }
+
+
+def _answer(document: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
     return Response(
         msgspec.json.encode(document),
-        status_code=status,
+        status_code=document["status"],
         headers=headers,
         media_type="application/problem+json",
     )

@@ -15,8 +15,9 @@ from penstock.coordinator.http.endpoint import (
     services,
     whole_number,
 )
+from penstock.coordinator.http.problems import details
 from penstock.coordinator.node import Node
-from penstock.errors import Unavailable
+from penstock.errors import PenstockError, Unavailable
 from penstock.events import digest
 
 READ_AHEAD = 32
@@ -66,7 +67,7 @@ async def status(request: Request) -> Response:
 
 @reading
 async def log(request: Request) -> Response:
-    """Commits as they stand in the log, one JSON line each."""
+    """Commits as they stand in the log, one JSON line each; see `_lines` for the last one."""
     node = services(request).node
     first = whole_number(request, "from", 1, 1, 2**63 - 1)
     last = whole_number(request, "to", 0, 0, 2**63 - 1)
@@ -74,8 +75,20 @@ async def log(request: Request) -> Response:
     if node.log is None:
         raise Unavailable
     return StreamingResponse(
-        _commits(node, first, last, bool(follow)), media_type="application/x-ndjson"
+        _lines(node, first, last, bool(follow)), media_type="application/x-ndjson"
     )
+
+
+async def _lines(node: Node, first: int, last: int, follow: bool) -> AsyncIterator[bytes]:
+    """The commits as lines. The last line says what went wrong, if anything did.
+
+    The status has long been sent by then, and an answer that just ends would be taken for whole.
+    """
+    try:
+        async for line in _commits(node, first, last, follow):
+            yield line
+    except PenstockError as error:
+        yield msgspec.json.encode({"problem": details(error)}) + b"\n"
 
 
 async def _commits(node: Node, first: int, last: int, follow: bool) -> AsyncIterator[bytes]:
@@ -84,11 +97,14 @@ async def _commits(node: Node, first: int, last: int, follow: bool) -> AsyncIter
         end = min(node.sequence, last) if last else node.sequence
         while sequence <= end:
             if (source := node.log) is None:
-                # Broken off, so that nobody takes a part for the whole.
-                raise Unavailable
+                raise Unavailable("This coordinator has lost the log. Try again in a moment.")
             stop = min(sequence + READ_AHEAD, end + 1)
-            bodies = await asyncio.gather(*(source.read(at) for at in range(sequence, stop)))
+            bodies = await asyncio.gather(
+                *(source.read(at) for at in range(sequence, stop)), return_exceptions=True
+            )
             for at, body in zip(range(sequence, stop), bodies, strict=True):
+                if isinstance(body, BaseException):
+                    raise body
                 yield (
                     msgspec.json.encode(
                         {"sequence": at, "hash": digest(body), "commit": msgspec.Raw(body)}

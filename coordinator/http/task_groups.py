@@ -1,6 +1,7 @@
 """Endpoints of task groups."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -37,16 +38,15 @@ PROGRESS_INTERVAL_SECONDS = 0.1
 KEEP_ALIVE_SECONDS = 15.0
 VIEW_SECONDS = 5.0
 
-Name = Annotated[
-    str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.-]*[A-Za-z_.-][A-Za-z0-9_.-]*$")
-]
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+
 Word = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
 class NewTaskGroup(Document, frozen=True, kw_only=True):
     """What a user writes to create a task group."""
 
-    name: Name
+    name: str
     group: Word = "default"
     description: Annotated[str, Meta(max_length=10_000)] = ""
     priority: Priority | str = 0
@@ -61,7 +61,7 @@ class NewTaskGroup(Document, frozen=True, kw_only=True):
 
 
 _UNSUPPORTED = {
-    "worker_schedule": "set the number of workers with 'penstock manager --workers'",
+    "worker_schedule": "set the number of workers with PENSTOCK_WORKERS where a manager starts",
     "env_preparation": "prepare the machine before its manager starts",
     "env_cleanup": "clean up in the task itself",
     "auto_close_timeout": "close the task group with 'penstock group close'",
@@ -85,7 +85,7 @@ async def create(request: Request) -> Response:
             raise Unsupported(f"'{field}' does nothing in this version; {advice}.", field=field)
     command = CreateTaskGroup(
         **origin(request),
-        name=wanted.name,
+        name=_name(wanted.name),
         group=wanted.group,
         description=wanted.description,
         priority=_priority(wanted.priority),
@@ -224,6 +224,17 @@ async def _show(
         state = type(group.lifecycle).__name__.lower()
         view = {"id": group.id, "name": group.name, "group": group.group, "state": state}
     return answer(view, status=status, sequence=sequence)
+
+
+def _name(given: str) -> str:
+    # Digits alone would be taken for an id.
+    if not _NAME.fullmatch(given) or given.isdigit():
+        raise Invalid(
+            f"{given[:128]!r} cannot be the name of a task group. Use 1 to 128 letters (a-z), "
+            "digits, '_', '.' and '-', and not only digits.",
+            field="name",
+        )
+    return given
 
 
 def _priority(given: int | str) -> int:
