@@ -118,7 +118,7 @@ class PassTime(Command, frozen=True, kw_only=True):
 
 
 class Initialise(Command, frozen=True, kw_only=True):
-    """Make what every deployment starts with."""
+    """Make what every deployment starts with, and mend what a crash left half done."""
 
 
 AnyCommand: TypeAlias = (

@@ -13,13 +13,15 @@ from contextlib import suppress
 import msgspec
 import structlog
 from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
 
 from penstock.coordinator.commands import LoseManager, ReportTasks, SynchroniseManager
+from penstock.coordinator.decisions.managers import to_cancel, to_drop
 from penstock.coordinator.dispatch import Dispatcher
 from penstock.coordinator.sessions import Session, Sessions
 from penstock.coordinator.writer import Committed, Writer
-from penstock.errors import Forbidden, NotLeader, PenstockError
-from penstock.events import Attempt, ManagerId, Subjects
+from penstock.errors import Forbidden, LogFull, NotLeader, PenstockError, Unavailable
+from penstock.events import ManagerId, Subjects
 from penstock.events.connection import Connection
 from penstock.events.manager_protocol import Heartbeat, Report, ReportReply, Sync, SyncReply
 from penstock.projections import Online
@@ -69,25 +71,36 @@ class Conversation:
 
     async def _take_up(self) -> None:
         """Go on where the leader before left off."""
+        left_behind = []
         for manager in list(self._state.managers.values()):
             if isinstance(manager.connection, Online):
                 await self._dispatcher.ask_to_synchronise(manager.id)
-            elif manager.tasks:
-                await self._lose(manager.id, "The manager is offline.")
+            elif manager.tasks or manager.task_group_id is not None:
+                left_behind.append(manager.id)
+        await self._lose(left_behind, "The manager is offline.")
 
     async def _watch_liveness(self) -> None:
         while True:
+            began = time.monotonic()
             await asyncio.sleep(LIVENESS_CHECK_SECONDS)
+            now = time.monotonic()
+            # A process that was paused has heard nobody, and must not blame them for it.
+            self._sessions.forgive(max(0.0, now - began - 2 * LIVENESS_CHECK_SECONDS))
             self._writer.nudge()
-            for manager_id in self._sessions.silent(time.monotonic()):
-                logger.warning("manager_lost", manager=manager_id)
+            if self._writer.full:
+                continue
+            if silent := self._sessions.silent(now):
+                logger.warning("managers_lost", managers=silent)
                 with suppress(NotLeader):
-                    await self._lose(manager_id, "The manager was not heard of for too long.")
+                    await self._lose(silent, "The manager was not heard of for too long.")
 
-    async def _lose(self, manager_id: ManagerId, reason: str) -> None:
-        await self._writer.ask(
+    async def _lose(self, manager_ids: list[ManagerId], reason: str) -> None:
+        """All in one go: a manager that synchronises in between must not be lost after that."""
+        commands = [
             LoseManager(actor="coordinator", manager_id=manager_id, reason=reason)
-        )
+            for manager_id in manager_ids
+        ]
+        await asyncio.gather(*(self._writer.ask(command) for command in commands))
 
     async def _on_report(self, message: Msg) -> None:
         try:
@@ -101,6 +114,9 @@ class Conversation:
             return
         if message.subject != self._subjects.report(report.manager_id):
             await self._refuse(message, "forbidden", "This is another manager's subject.")
+            return
+        if self._writer.full:
+            await self._refuse(message, LogFull.code, LogFull().message)
             return
         self._sessions.heard(session, report.capacity, time.monotonic())
         command = ReportTasks(
@@ -118,8 +134,8 @@ class Conversation:
             if isinstance(outcome, PenstockError):
                 reply = ReportReply(error=outcome.code, message=outcome.message)
             else:
-                reply = ReportReply(sequence=outcome.sequence)
-            return message.respond(_encoder.encode(reply))
+                reply = ReportReply(epoch=self._state.epoch, sequence=outcome.sequence)
+            return _respond(message, reply)
 
         self._writer.submit(command, done)
 
@@ -128,15 +144,17 @@ class Conversation:
             sync = _sync_decoder.decode(message.data)
             if message.subject != self._subjects.sync(sync.manager_id):
                 raise Forbidden("This is another manager's subject.")
-            reply = await self._synchronise(sync)
+            await self._synchronise(sync, message)
         except msgspec.DecodeError as error:
-            reply = SyncReply(error="invalid", message=str(error))
+            await _respond(message, SyncReply(error="invalid", message=str(error)))
         except PenstockError as error:
-            reply = SyncReply(error=error.code, message=error.message)
-        await message.respond(_encoder.encode(reply))
-        self._writer.nudge()
+            await _respond(message, SyncReply(error=error.code, message=error.message))
+        except Exception:
+            # Without an answer the manager would wait, and then ask for the same again.
+            logger.exception("sync_failed", subject=message.subject)
+            await _respond(message, SyncReply(error="internal", message="See the log."))
 
-    async def _synchronise(self, sync: Sync) -> SyncReply:
+    async def _synchronise(self, sync: Sync, message: Msg) -> None:
         self._sessions.close(sync.manager_id)
         committed = await self._writer.ask(
             SynchroniseManager(
@@ -148,30 +166,28 @@ class Conversation:
                 device=sync.device,
             )
         )
-        start = await self._dispatcher.batches_of(committed.answer.start)
-        # Nothing is pushed to a manager without a session, so what follows must not wait: all that
-        # happened to its tasks since the commit is in the state that the answer is made from.
+        # Nothing is pushed to a manager without a session, so the answer is made from the state of
+        # the very moment in which the session begins, and what follows is held back behind it.
         manager = self._state.managers[sync.manager_id]
-        cancel = [
-            Attempt(task_id, task.attempt)
-            for task_id in sorted(manager.tasks)
-            if (task := self._state.tasks[task_id]).cancel_requested
-        ]
-        self._sessions.open(
-            Session(sync.manager_id, sync.incarnation, sync.capacity), time.monotonic()
-        )
-        logger.info("manager_synchronised", manager=sync.manager_id, held=len(sync.held))
-        return SyncReply(
+        online = manager.connection
+        if not isinstance(online, Online) or online.incarnation != sync.incarnation:
+            raise Unavailable("The manager was given up meanwhile. Synchronise again.")
+        session = Session(sync.manager_id, sync.incarnation, sync.capacity, held_back=[])
+        self._sessions.open(session, time.monotonic())
+        reply = SyncReply(
             epoch=self._state.epoch,
             task_group=(
                 self._dispatcher.assignment(manager.task_group_id)
                 if manager.task_group_id is not None
                 else None
             ),
-            drop=committed.answer.drop,
-            cancel=cancel,
-            start=[batch for batch in start if batch.first in manager.tasks],
+            drop=to_drop(self._state, manager, sync.held),
+            cancel=to_cancel(self._state, manager),
         )
+        await _respond(message, reply)
+        await self._dispatcher.begin(session, committed.answer.start)
+        logger.info("manager_synchronised", manager=sync.manager_id, held=len(sync.held))
+        self._writer.nudge()
 
     async def _on_heartbeat(self, message: Msg) -> None:
         try:
@@ -194,4 +210,12 @@ class Conversation:
 
     async def _refuse(self, message: Msg, code: str, why: str) -> None:
         logger.warning("report_refused", subject=message.subject, code=code, why=why)
-        await message.respond(_encoder.encode(ReportReply(error=code, message=why)))
+        await _respond(message, ReportReply(error=code, message=why))
+
+
+async def _respond(message: Msg, reply: ReportReply | SyncReply) -> None:
+    try:
+        await message.respond(_encoder.encode(reply))
+    except NatsError as error:
+        # Whoever asked will ask again.
+        logger.warning("answer_not_sent", subject=message.subject, why=str(error))

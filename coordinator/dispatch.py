@@ -10,6 +10,7 @@ import time
 import msgspec
 import structlog
 from nats.aio.client import Client as Nats
+from nats.errors import Error as NatsError
 
 from penstock.coordinator.sessions import Session, Sessions
 from penstock.coordinator.specs import Specs
@@ -91,18 +92,34 @@ class Dispatcher:
             task_prefetch_count=group.task_prefetch_count,
         )
 
-    async def batches_of(self, attempts: list[Attempt]) -> list[TaskBatch]:
-        """The specs of single tasks that are still wanted."""
+    async def begin(self, session: Session, missing: list[Attempt]) -> None:
+        """The manager has the answer to its synchronisation: send it what it lacks, then all that
+        was held back meanwhile."""
         batches: list[TaskBatch] = []
-        for wanted in attempts:
-            task = self._state.tasks.get(wanted.task_id)
-            if task is None or task.attempt != wanted.attempt:
-                continue
-            source = range_of(self._state, wanted.task_id)
-            batches += await self._specs.batches(
-                source.sequence, source.event, wanted.task_id, 1, wanted.attempt
-            )
-        return batches
+        for wanted in missing:
+            if self._holds(session.manager_id, wanted):
+                source = range_of(self._state, wanted.task_id)
+                batches += await self._specs.batches(
+                    source.sequence, source.event, wanted.task_id, 1, wanted.attempt
+                )
+        for part in _parts(batches):
+            await self._send(session, [Tasks(batches=part)])
+        cancelled = [
+            wanted
+            for wanted in missing
+            if self._holds(session.manager_id, wanted)
+            and self._state.tasks[wanted.task_id].cancel_requested
+        ]
+        if cancelled:
+            await self._send(session, [CancelTasks(tasks=cancelled)])
+        while session.held_back:
+            messages, session.held_back = session.held_back, []
+            await self._send_in_parts(session, messages)
+        session.held_back = None
+
+    def _holds(self, manager_id: ManagerId, wanted: Attempt) -> bool:
+        task = self._state.tasks.get(wanted.task_id)
+        return task is not None and task.attempt == wanted.attempt and task.manager_id == manager_id
 
     async def ask_to_synchronise(self, manager_id: ManagerId) -> None:
         """Also reaches a manager without a session: the epoch alone tells it what to do."""
@@ -130,33 +147,63 @@ class Dispatcher:
         session = self._sessions.get(manager_id)
         if session is None:
             return
+        if session.held_back is not None:
+            session.held_back.extend(messages)
+        else:
+            await self._send_in_parts(session, messages)
+
+    async def _send_in_parts(self, session: Session, messages: list[PushMessage]) -> None:
+        """As few pushes as the size of a message allows."""
         together: list[PushMessage] = []
+        size = 0
         for message in messages:
-            if isinstance(message, Tasks) and any(isinstance(m, Tasks) for m in together):
+            cost = _size(message)
+            if together and size + cost > PUSH_LIMIT_BYTES:
                 await self._send(session, together)
-                together = []
+                together, size = [], 0
             together.append(message)
+            size += cost
         await self._send(session, together)
 
     async def _send(self, session: Session, messages: list[PushMessage]) -> None:
         session.pushes += 1
         session.last_push_at = time.monotonic()
         push = Push(epoch=self._state.epoch, number=session.pushes, messages=messages)
-        await self._nats.publish(self._subjects.push(session.manager_id), _encoder.encode(push))
+        subject = self._subjects.push(session.manager_id)
+        try:
+            await self._nats.publish(subject, _encoder.encode(push))
+        except NatsError as error:
+            # The manager will synchronise when it can be reached, and is told everything then.
+            logger.warning("push_not_sent", manager=session.manager_id, why=str(error))
+            self._sessions.close(session.manager_id)
 
 
 def _parts(batches: list[TaskBatch]) -> list[list[TaskBatch]]:
     """Split so that each part fits into a message."""
-    parts: list[list[TaskBatch]] = [[]]
+    parts: list[list[TaskBatch]] = [[]] if batches else []
     size = 0
     for batch in batches:
-        cost = 100 + len(batch.spec) + len(batch.parameters)
+        cost = _batch_size(batch)
         if size + cost > PUSH_LIMIT_BYTES and parts[-1]:
             parts.append([])
             size = 0
         parts[-1].append(batch)
         size += cost
     return parts
+
+
+def _batch_size(batch: TaskBatch) -> int:
+    return 100 + len(batch.spec) + len(batch.parameters)
+
+
+def _size(message: PushMessage) -> int:
+    match message:
+        case Tasks():
+            return sum(map(_batch_size, message.batches))
+        case CancelTasks():
+            return 100 + 16 * len(message.tasks)
+        case _:
+            return 1000
 
 
 def _ended(event: TasksFinished | TasksRequeued) -> list[Attempt]:

@@ -20,9 +20,17 @@ from penstock.coordinator.specs import Specs
 from penstock.coordinator.timer import Timer
 from penstock.coordinator.writer import Committed, Dispatch, Writer
 from penstock.errors import NotLeader, PenstockError
-from penstock.events import AnyEvent, Log, LogWriter, Position, Subjects, TasksSubmitted
+from penstock.events import (
+    AnyEvent,
+    Log,
+    LogWriter,
+    Position,
+    Subjects,
+    TasksCancelled,
+    TasksSubmitted,
+)
 from penstock.events.connection import Connection
-from penstock.projections import Online, State
+from penstock.projections import Online, State, has_ended
 
 
 class Leader:
@@ -37,6 +45,7 @@ class Leader:
         clock: Clock,
         patience_seconds: float,
         at_rest: Callable[[State, Position], None],
+        may_lead: Callable[[], bool],
     ) -> None:
         self.state = state
         self.results = Results()
@@ -56,6 +65,7 @@ class Leader:
                 decided=self._decided,
                 committed=self._committed,
                 rested=self._rested,
+                may_lead=may_lead,
             ),
         )
         self._conversation = Conversation(
@@ -100,6 +110,8 @@ class Leader:
     async def _committed(self, events: list[AnyEvent]) -> None:
         await self._dispatcher.deliver(events)
         self.results.announce(events, self.sequence)
+        if any(isinstance(event, TasksCancelled) for event in events):
+            self.results.give_up(lambda task_id: has_ended(self.state, task_id))
 
     def _rested(self) -> None:
         """The state is exactly what the log says, until the next command."""

@@ -39,7 +39,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     listen: str = "127.0.0.1:8470"
     url: str = ""
     """Where other coordinators reach this one; made from `listen` when empty."""
-    node: str = "coordinator"
+    node: str = ""
+    """Unique in the deployment; made from the host's name and the port when empty."""
     token: str = ""
     token_file: str = ""
     prefix: str = "penstock"
@@ -60,7 +61,7 @@ async def serve(configuration: Configuration) -> None:
     host, port = listener.getsockname()[:2]
     clock = SystemClock()
     node = Node(
-        name=configuration.node,
+        name=configuration.node or f"{socket.gethostname()}-{port}",
         url=configuration.url or f"http://{host}:{port}",
         nats_url=configuration.nats_url,
         subjects=Subjects(configuration.prefix),

@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import structlog
 
 from penstock.clock import Clock
@@ -108,10 +109,16 @@ class Node:
     async def _restore(self, store: SnapshotStore) -> None:
         self._state, self._position = State(), START
         snapshot = await store.newest(FOLD_VERSION)
-        if snapshot is not None:
+        if snapshot is None:
+            return
+        try:
             self._state = decode_state(snapshot.body)
-            self._position = snapshot.manifest.position
-            logger.info("restored_snapshot", sequence=self._position.sequence)
+        except msgspec.DecodeError as error:
+            # It is a cache: the log has everything.
+            logger.warning("snapshot_unreadable", why=str(error))
+            return
+        self._position = snapshot.manifest.position
+        logger.info("restored_snapshot", sequence=self._position.sequence)
 
     async def _fold(self, log: JetStreamLog) -> None:
         async for entry in log.follow(self._position):
@@ -146,7 +153,7 @@ class Node:
             tasks.create_task(_keep(lease, enough))
             await _first(self._catch_up(log), folding)
             await _cancel(folding)
-            await self._lead(connection, log, snapshotter)
+            await self._lead(connection, lease, log, snapshotter)
             enough.set()
         await lease.release()
 
@@ -156,7 +163,7 @@ class Node:
             await self._moved.wait_for(lambda: self._position.sequence >= end)
 
     async def _lead(
-        self, connection: Connection, log: JetStreamLog, snapshotter: Snapshotter
+        self, connection: Connection, lease: Lease, log: JetStreamLog, snapshotter: Snapshotter
     ) -> None:
         writer = await log.elect(self.name, self.url, self._position, self._clock.now())
         apply(self._state, decode(await log.read(writer.epoch), writer.epoch), writer.epoch)
@@ -170,6 +177,7 @@ class Node:
             clock=self._clock,
             patience_seconds=self._patience_seconds,
             at_rest=snapshotter.at_rest,
+            may_lead=lambda: lease.remaining > 0,
         )
         self.leader = leader
         logger.info("leading", epoch=writer.epoch, node=self.name)

@@ -1,6 +1,7 @@
 """Callers who wait for the end of a task, told as soon as it is durable."""
 
 import asyncio
+from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
@@ -17,7 +18,8 @@ class Ended(msgspec.Struct, frozen=True):
     sequence: int
 
 
-Expected: TypeAlias = asyncio.Future[Ended]
+Expected: TypeAlias = asyncio.Future[Ended | None]
+"""None when the task ended without having run: the read model will tell."""
 
 
 class Results:
@@ -41,6 +43,13 @@ class Results:
                 for future in list(self._waiting.get(result.task_id, ())):
                     if not future.done():
                         future.set_result(Ended(event, result, sequence))
+
+    def give_up(self, has_ended: Callable[[TaskId], bool]) -> None:
+        """Tasks were cancelled before they ran: nobody will report their end."""
+        for task_id in [task_id for task_id in self._waiting if has_ended(task_id)]:
+            for future in list(self._waiting.get(task_id, ())):
+                if not future.done():
+                    future.set_result(None)
 
     def abandon(self) -> None:
         """The role is lost: whoever waits has to ask again."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from penstock.events import ManagerId
+from penstock.events.manager_protocol import PushMessage
 
 
 class Session(msgspec.Struct):
@@ -18,6 +19,8 @@ class Session(msgspec.Struct):
     capacity: int
     pushes: int = 0
     last_push_at: float = 0.0
+    held_back: list[PushMessage] | None = None
+    """What waits until the manager has the answer to its synchronisation; None when it has."""
 
 
 class Sessions:
@@ -47,6 +50,12 @@ class Sessions:
         grown = capacity > session.capacity
         session.capacity = self.capacities[session.manager_id] = capacity
         return grown
+
+    def forgive(self, seconds: float) -> None:
+        """Nobody could be heard for so long."""
+        if seconds:
+            for name in self._heard:
+                self._heard[name] += seconds
 
     def silent(self, now: float) -> list[ManagerId]:
         """Managers that were not heard of for too long. Each is named once."""

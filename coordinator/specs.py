@@ -4,6 +4,7 @@ A bounded cache keeps those that were submitted or used last; the log is the ove
 """
 
 from collections import OrderedDict
+from collections.abc import Iterator
 
 import msgspec
 
@@ -13,6 +14,7 @@ from penstock.events.manager_protocol import TaskBatch
 from penstock.events.tasks import NO_JSON
 
 CACHE_BYTES = 32 * 1024 * 1024
+BATCH_BYTES = 256 * 1024
 
 _list_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -40,10 +42,14 @@ class Specs:
                 _list_decoder.decode(event.parameters) if event.parameters is not NO_JSON else []
             ),
             # An entry costs more than its text: each part is an object of its own.
-            size=500 + 2 * len(bytes(event.specs)) + 2 * len(bytes(event.parameters)),
+            size=500
+            + len(bytes(event.template))
+            + 2 * len(bytes(event.specs))
+            + 2 * len(bytes(event.parameters)),
         )
+        replaced = self._cache.pop((sequence, index), None)
+        self._size += specs.size - (replaced.size if replaced is not None else 0)
         self._cache[sequence, index] = specs
-        self._size += specs.size
         while self._size > self._limit and len(self._cache) > 1:
             _, dropped = self._cache.popitem(last=False)
             self._size -= dropped.size
@@ -57,20 +63,7 @@ class Specs:
         event = specs.event
         start = first - event.first
         if not specs.listed:
-            rows = specs.parameters[start : start + count]
-            return [
-                TaskBatch(
-                    task_group_id=event.task_group_id,
-                    first=first,
-                    count=count,
-                    attempt=attempt,
-                    spec=bytes(event.template),
-                    array=True,
-                    first_index=event.first_index + start * event.step,
-                    step=event.step,
-                    parameters=b"[" + b",".join(map(bytes, rows)) + b"]" if rows else b"",
-                )
-            ]
+            return _array_batches(specs, start, count, attempt)
         group = event.task_group_id
         listed = specs.listed
         return [
@@ -102,3 +95,41 @@ class Specs:
                 f"Event {index} at sequence {sequence} holds no specs.", sequence=sequence
             )
         return self.remember(event, sequence, index)
+
+
+def _array_batches(specs: _Specs, start: int, count: int, attempt: int) -> list[TaskBatch]:
+    """One batch, unless its parameters are too many for a message."""
+    event = specs.event
+    return [
+        TaskBatch(
+            task_group_id=event.task_group_id,
+            first=event.first + place,
+            count=size,
+            attempt=attempt,
+            spec=bytes(event.template),
+            array=True,
+            first_index=event.first_index + place * event.step,
+            step=event.step,
+            parameters=rows,
+        )
+        for place, size, rows in _rows(specs.parameters, start, count)
+    ]
+
+
+def _rows(
+    parameters: list[msgspec.Raw], start: int, count: int
+) -> Iterator[tuple[int, int, bytes]]:
+    """Runs of tasks as (place, count, JSON list of their parameters)."""
+    if not parameters:
+        yield start, count, b""
+        return
+    parts: list[bytes] = []
+    size = 0
+    for place in range(start, start + count):
+        row = bytes(parameters[place])
+        if parts and size + len(row) > BATCH_BYTES:
+            yield place - len(parts), len(parts), b"[" + b",".join(parts) + b"]"
+            parts, size = [], 0
+        parts.append(row)
+        size += len(row) + 1
+    yield start + count - len(parts), len(parts), b"[" + b",".join(parts) + b"]"

@@ -134,10 +134,10 @@ def array_chunks(array: TaskArray) -> Iterator[Chunk]:
         )
     if (array.count is None) == (array.parameters is None):
         raise Invalid("array: set exactly one of 'count' and 'parameters'.", field="count")
+    last = array.first_index + array.step * (array.size - 1)
+    if abs(last) >= 2**53:
+        raise Invalid("array: indexes must stay below 2^53.", field="step")
     if array.count is not None:
-        last = array.first_index + array.step * (array.count - 1)
-        if abs(array.first_index) >= 2**53 or abs(last) >= 2**53:
-            raise Invalid("array: indexes must stay below 2^53.", field="first_index")
         yield _array_chunk(array, encoded, 0, array.count, NO_JSON)
         return
     rows = array.parameters or []

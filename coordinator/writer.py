@@ -25,7 +25,7 @@ import structlog
 from penstock.clock import Clock
 from penstock.coordinator.commands import AnyCommand
 from penstock.coordinator.decisions import Round, decide_round
-from penstock.errors import LogFull, NotLeader, PenstockError
+from penstock.errors import Deposed, LogFull, NotLeader, PenstockError
 from penstock.events import AnyEvent, LogWriter, ManagerId
 from penstock.events.commit import assemble
 from penstock.projections import State
@@ -56,6 +56,9 @@ class Dispatch(msgspec.Struct, frozen=True):
     """Called with the events of a pass once they are durable."""
     rested: Callable[[], None]
     """Called when the state is exactly what the log says."""
+    may_lead: Callable[[], bool]
+    """Whether the lease still holds. The log keeps a zombie from writing; this keeps it from
+    deciding and answering where nothing is written."""
 
 
 class Writer:
@@ -67,7 +70,8 @@ class Writer:
         self._queue: deque[tuple[AnyCommand, Done]] = deque()
         self._wake = asyncio.Event()
         self._stopped = False
-        self._full = False
+        self.full = False
+        """The log has no room for the commit under way: nothing else is taken."""
 
     @property
     def sequence(self) -> int:
@@ -84,7 +88,7 @@ class Writer:
 
     async def ask(self, command: AnyCommand) -> Committed:
         """Queue a command and wait until its outcome is durable."""
-        if self._full:
+        if self.full:
             raise LogFull()
         future: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
 
@@ -122,6 +126,7 @@ class Writer:
 
     async def step(self) -> None:
         """Decide all that waits, commit it, then tell everyone."""
+        self._check_lease()
         decided = decide_round(
             self.state,
             self._queue,
@@ -135,18 +140,30 @@ class Writer:
         try:
             for events in decided.commits:
                 await self._append(decided, events)
+            if decided.events:
+                await self._dispatch.committed(decided.events)
+            else:
+                self._check_lease()
+            await self._tell(decided, self.sequence)
         except BaseException:
             for done, _ in decided.replies:
                 done(NotLeader())
             raise
-        if decided.events:
-            await self._dispatch.committed(decided.events)
-        sequence = self.sequence
-        for done, answer in decided.replies:
+        self._dispatch.rested()
+
+    def _check_lease(self) -> None:
+        if not self._dispatch.may_lead():
+            raise Deposed("The lease has lapsed.")
+
+    async def _tell(self, decided: Round[Done], sequence: int) -> None:
+        """Each caller once: who was told is taken off the list."""
+        replies = decided.replies
+        replies.reverse()
+        while replies:
+            done, answer = replies.pop()
             outcome = answer if isinstance(answer, PenstockError) else Committed(answer, sequence)
             if (telling := done(outcome)) is not None:
                 await telling
-        self._dispatch.rested()
 
     async def _append(self, decided: Round[Done], events: list[bytes]) -> None:
         body = assemble(
@@ -160,17 +177,19 @@ class Writer:
             try:
                 await self._log.append(body)
             except LogFull as error:
-                if not self._full:
+                if not self.full:
                     logger.error("log_full", advice="make room on the disk of the log")
-                self._full = True
-                for done, answer in decided.replies:
-                    outcome = answer if isinstance(answer, PenstockError) else error
-                    if (telling := done(outcome)) is not None:
-                        await telling
-                decided.replies.clear()
+                self.full = True
+                decided.replies = [
+                    (done, answer if isinstance(answer, PenstockError) else error)
+                    for done, answer in decided.replies
+                ]
+                await self._tell(decided, self.sequence)
                 await asyncio.sleep(FULL_RETRY_SECONDS)
+                if self._stopped:
+                    raise
             else:
                 break
-        if self._full:
+        if self.full:
             logger.info("log_has_room_again")
-        self._full = False
+        self.full = False

@@ -117,6 +117,8 @@ class ReportReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     after a while.
     """
 
+    epoch: int = 0
+    """An answer of another epoch than the manager's own does not count."""
     sequence: int = 0
     error: str = ""
     message: str = ""

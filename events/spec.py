@@ -117,8 +117,8 @@ class TaskArray(Document, frozen=True, kw_only=True):
 
     template: TaskSpec
     count: Annotated[int, Meta(ge=1, le=MAX_ARRAY)] | None = None
-    first_index: int = 0
-    step: Annotated[int, Meta(ge=1)] = 1
+    first_index: Annotated[int, Meta(gt=-(2**53), lt=2**53)] = 0
+    step: Annotated[int, Meta(ge=1, lt=2**53)] = 1
     parameters: list[dict[str, Any]] | None = None
 
     @property

@@ -1,7 +1,7 @@
 """What is folded from the log: the state in memory, and the read models in Postgres."""
 
 from penstock.projections.evolve import advance, apply, evolve
-from penstock.projections.ranges import find_range, range_of
+from penstock.projections.ranges import find_range, has_ended, range_of
 from penstock.projections.state import (
     FOLD_VERSION,
     Cancelled,
@@ -38,5 +38,6 @@ __all__ = [
     "encode_state",
     "evolve",
     "find_range",
+    "has_ended",
     "range_of",
 ]

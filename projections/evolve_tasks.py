@@ -32,6 +32,7 @@ from penstock.projections.state import (
     task_key,
 )
 
+DEADLINES_KEPT = 1000
 TIMEOUT_GRACE = 60 * SECOND
 """How long the coordinator lets a manager enforce a time-out before it steps in."""
 
@@ -104,8 +105,21 @@ def started(state: State, event: TasksStarted) -> None:
         group.counts.running += 1
         source = range_of(state, start.task_id)
         if source.timeout_seconds is not None:
-            deadline = start.started_at + int(source.timeout_seconds * SECOND) + TIMEOUT_GRACE
+            # From when we heard of it: the executor's clock may be wrong.
+            deadline = event.at + int(source.timeout_seconds * SECOND) + TIMEOUT_GRACE
             heapq.heappush(state.deadlines, (deadline, start.task_id, start.attempt))
+    _forget_met_deadlines(state)
+
+
+def _forget_met_deadlines(state: State) -> None:
+    """Most tasks end long before their deadline. Their entries must not pile up until then."""
+    if len(state.deadlines) > 2 * len(state.tasks) + DEADLINES_KEPT:
+        state.deadlines = [
+            entry
+            for entry in state.deadlines
+            if (task := state.tasks.get(entry[1])) is not None and task.attempt == entry[2]
+        ]
+        heapq.heapify(state.deadlines)
 
 
 def finished(state: State, event: TasksFinished) -> None:
@@ -168,7 +182,7 @@ def requeued(state: State, event: TasksRequeued) -> None:
         group.retries.add(task_id)
         task.state = "waiting"
         group.counts.waiting += 1
-        if retry.not_before <= state.clock:
+        if retry.not_before <= event.at:
             make_ready(state, task_id, task)
         else:
             heapq.heappush(state.due, (retry.not_before, task_id, task.attempt))

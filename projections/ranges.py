@@ -16,6 +16,14 @@ def find_range(state: State, task_id: TaskId) -> Range | None:
     return found if task_id < found.end else None
 
 
+def has_ended(state: State, task_id: TaskId) -> bool:
+    """Whether a task that was submitted has ended."""
+    source = find_range(state, task_id)
+    if source is None:
+        return True
+    return task_id not in state.tasks and (task_id < source.next or task_id in source.skipped)
+
+
 def range_of(state: State, task_id: TaskId) -> Range:
     """The range of a task that is known to be unfinished."""
     return state.ranges[state.starts[bisect_right(state.starts, task_id) - 1]]

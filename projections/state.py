@@ -24,7 +24,7 @@ from penstock.events import (
     Timestamp,
 )
 
-FOLD_VERSION = 1
+FOLD_VERSION = 2
 """Raise it whenever `evolve` or these types change: older snapshots are then ignored."""
 
 

@@ -59,7 +59,14 @@ def decide(command: AnyCommand, state: State, now: Timestamp) -> Decision:
 
 def _initialise(command: Initialise, state: State, now: Timestamp) -> Decision:
     if state.groups:
-        return Decision()
+        # A crash between two commits of a round may have left a group closed that is complete.
+        return Decision(
+            [
+                event
+                for group in state.task_groups.values()
+                for event in task_groups.complete(group, now)
+            ]
+        )
     events: list[AnyEvent] = [
         GroupCreated(**command.origin(now), group=DEFAULT_GROUP),
         TaskGroupCreated(

@@ -28,9 +28,5 @@ class CancellationStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Synchronised(msgspec.Struct, frozen=True, kw_only=True):
-    """What a manager should do with what it holds, and what it lacks."""
-
-    task_group_id: TaskGroupId | None
-    drop: list[Attempt]
-    cancel: list[Attempt]
     start: list[Attempt]
+    """What the manager should hold and does not."""

@@ -11,9 +11,9 @@ from penstock.events import (
     ManagerOnline,
     ManagerRegistered,
     TaskGroupReleased,
-    TaskId,
     Timestamp,
 )
+from penstock.events.manager_protocol import Held
 from penstock.projections import Manager, Online, State
 
 
@@ -65,29 +65,34 @@ def synchronise(command: SynchroniseManager, state: State, now: Timestamp) -> De
             )
         )
     held = {task.task_id: task.attempt for task in command.held}
-    missing: list[TaskId] = []
-    cancel: list[Attempt] = []
-    for task_id in sorted(manager.tasks):
-        task = state.tasks[task_id]
-        if held.get(task_id) != task.attempt:
-            missing.append(task_id)
-        elif task.cancel_requested:
-            cancel.append(Attempt(task_id, task.attempt))
-    start: list[Attempt] = []
+    missing = [
+        task_id
+        for task_id in sorted(manager.tasks)
+        if held.get(task_id) != state.tasks[task_id].attempt
+    ]
     if same_process:
         start = [Attempt(task_id, state.tasks[task_id].attempt) for task_id in missing]
-        cancel += [pair for pair in start if state.tasks[pair.task_id].cancel_requested]
-    elif missing:
-        events += lost(state, manager.id, missing, "The manager was restarted.", now)
-    drop = [
-        Attempt(task_id, attempt)
-        for task_id, attempt in held.items()
-        if task_id not in manager.tasks or state.tasks[task_id].attempt != attempt
+        return Decision(events, Synchronised(start=start))
+    events += lost(state, manager.id, missing, "The manager was restarted.", now)
+    return Decision(events, Synchronised(start=[]))
+
+
+def to_drop(state: State, manager: Manager, held: list[Held]) -> list[Attempt]:
+    """What a manager holds and should not."""
+    return [
+        Attempt(task.task_id, task.attempt)
+        for task in held
+        if task.task_id not in manager.tasks or state.tasks[task.task_id].attempt != task.attempt
     ]
-    answer = Synchronised(
-        task_group_id=manager.task_group_id, drop=drop, cancel=cancel, start=start
-    )
-    return Decision(events, answer)
+
+
+def to_cancel(state: State, manager: Manager) -> list[Attempt]:
+    """What a manager holds and was asked to end."""
+    return [
+        Attempt(task_id, task.attempt)
+        for task_id in sorted(manager.tasks)
+        if (task := state.tasks[task_id]).cancel_requested
+    ]
 
 
 def lose(command: LoseManager, state: State, now: Timestamp) -> Decision:

@@ -14,7 +14,7 @@ from penstock.events import (
     TasksSubmitted,
     Timestamp,
 )
-from penstock.projections import Open, State, find_range
+from penstock.projections import Open, State, find_range, has_ended
 from penstock.projections.state import Submission, submission_key, task_key
 
 
@@ -85,7 +85,7 @@ def cancel(command: CancelTask, state: State, now: Timestamp) -> Decision:
     task_id = command.task_id
     task = state.tasks.get(task_id)
     source = find_range(state, task_id)
-    if source is None or (task is None and (task_id < source.next or task_id in source.skipped)):
+    if source is None or has_ended(state, task_id):
         if 0 < task_id < state.next_task_id:
             raise Rejected(f"Task {task_id} has ended already.", task_id=task_id)
         raise NotFound(f"There is no task {task_id}.", task_id=task_id)

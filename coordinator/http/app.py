@@ -2,11 +2,13 @@
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock.coordinator.http import managers, system, task_groups, tasks
+from penstock.coordinator.http.encoded_slashes import EncodedSlashes
 from penstock.coordinator.http.endpoint import Services
 from penstock.coordinator.http.problems import plain
 
@@ -34,7 +36,11 @@ ROUTES = [
 
 
 def build_app(services: Services) -> Starlette:
-    app = Starlette(routes=ROUTES, exception_handlers={HTTPException: _refused})
+    app = Starlette(
+        routes=ROUTES,
+        middleware=[Middleware(EncodedSlashes)],
+        exception_handlers={HTTPException: _refused},
+    )
     app.state.services = services
     return app
 

@@ -10,6 +10,9 @@ from penstock.coordinator.node import Node
 from penstock.errors import NotLeader, Unavailable
 
 FORWARDED = "penstock-forwarded"
+CONNECT_SECONDS = 5.0
+LONGEST_SECONDS = 330.0
+"""A little more than the longest wait that a request may ask for."""
 _PASSED_ON = ("authorization", "content-type", "idempotency-key", "x-request-id", "accept")
 _PASSED_BACK = ("content-type", "penstock-sequence", "retry-after")
 
@@ -34,6 +37,7 @@ class Forwarder:
                 params=list(request.query_params.multi_items()),
                 data=_body(request),
                 headers=headers,
+                timeout=aiohttp.ClientTimeout(total=LONGEST_SECONDS, sock_connect=CONNECT_SECONDS),
             ) as response:
                 return Response(
                     await response.read(),
@@ -44,7 +48,7 @@ class Forwarder:
                         if name in response.headers
                     },
                 )
-        except aiohttp.ClientError as error:
+        except (aiohttp.ClientError, TimeoutError) as error:
             raise Unavailable(
                 f"The leader at {leader_url} does not answer. Try again in a moment."
             ) from error

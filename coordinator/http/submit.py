@@ -9,7 +9,7 @@ from penstock.coordinator.leader import Leader
 from penstock.coordinator.results import Ended, Expected
 from penstock.coordinator.submissions import Chunk
 from penstock.coordinator.writer import Committed
-from penstock.errors import NotLeader, PenstockError
+from penstock.errors import LogFull, NotLeader, PenstockError
 from penstock.events import TaskGroupId, TaskId
 from penstock.projections.read_models.views import TaskView, finished_view, moment
 
@@ -82,6 +82,8 @@ async def _submit_and_expect(
             task_id = outcome.answer.ranges[0][0]
             future.set_result((outcome, leader.results.expect(task_id)))
 
+    if leader.writer.full:
+        raise LogFull
     leader.writer.submit(command, done)
     return await future
 

@@ -16,6 +16,7 @@ from penstock.coordinator.commands import (
     CreateTaskGroup,
     ReopenTaskGroup,
 )
+from penstock.coordinator.http.encoded_slashes import segment
 from penstock.coordinator.http.endpoint import (
     answer,
     at_least,
@@ -53,7 +54,7 @@ class NewTaskGroup(Document, frozen=True, kw_only=True):
     tags: Annotated[list[Word], Meta(max_length=100)] = []
     labels: Annotated[list[Word], Meta(max_length=100)] = []
     max_managers: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
-    task_prefetch_count: Annotated[int, Meta(ge=0, le=100_000)] | None = None
+    task_prefetch_count: Annotated[int, Meta(ge=0, le=10_000)] | None = None
     worker_schedule: Any = None
     env_preparation: Any = None
     env_cleanup: Any = None
@@ -114,13 +115,13 @@ async def index(request: Request) -> Response:
 @reading
 async def show(request: Request) -> Response:
     await at_least(request)
-    return answer(await find_task_group(request, request.path_params["id"]))
+    return answer(await find_task_group(request, segment(request, "id")))
 
 
 @writing
 async def close(request: Request) -> Response:
     wanted = await document(request, Reason)
-    task_group_id = resolve(leader(request).state, request.path_params["id"])
+    task_group_id = resolve(leader(request).state, segment(request, "id"))
     committed = await leader(request).ask(
         CloseTaskGroup(**origin(request, wanted.reason), task_group_id=task_group_id)
     )
@@ -130,7 +131,7 @@ async def close(request: Request) -> Response:
 @writing
 async def reopen(request: Request) -> Response:
     wanted = await document(request, Reason)
-    task_group_id = resolve(leader(request).state, request.path_params["id"])
+    task_group_id = resolve(leader(request).state, segment(request, "id"))
     committed = await leader(request).ask(
         ReopenTaskGroup(**origin(request, wanted.reason), task_group_id=task_group_id)
     )
@@ -140,7 +141,7 @@ async def reopen(request: Request) -> Response:
 @writing
 async def cancel(request: Request) -> Response:
     wanted = await document(request, Cancellation)
-    task_group_id = resolve(leader(request).state, request.path_params["id"])
+    task_group_id = resolve(leader(request).state, segment(request, "id"))
     committed = await leader(request).ask(
         CancelTaskGroup(
             **origin(request, wanted.reason),
@@ -154,7 +155,7 @@ async def cancel(request: Request) -> Response:
 @reading
 async def progress(request: Request) -> Response:
     await at_least(request)
-    group = await find_task_group(request, request.path_params["id"])
+    group = await find_task_group(request, segment(request, "id"))
     read_model = services(request).read_model
     if "text/event-stream" in request.headers.get("accept", ""):
         return StreamingResponse(

@@ -58,6 +58,7 @@ async def submit(request: Request) -> Response:
     data = await body(request)
     wanted = decode(data, NewTasks)
     wait = wait_seconds(request)
+    deadline = asyncio.get_running_loop().time() + wait
     if wait and wanted.task is None:
         raise Invalid("Only a single task can be waited for; use 'task'.", field="wait")
     chunks = _chunks(wanted)
@@ -72,7 +73,7 @@ async def submit(request: Request) -> Response:
         wait,
     )
     if wait and not submission.results:
-        submission = await _wait_for_known(request, submission, wait)
+        submission = await _wait_in_read_model(request, submission, deadline)
     return answer(submission, status=201, sequence=sequence)
 
 
@@ -89,13 +90,13 @@ def _chunks(wanted: NewTasks) -> list[Chunk]:
     return list(list_chunks(specs))
 
 
-async def _wait_for_known(
-    request: Request, submission: SubmissionView, wait: float
+async def _wait_in_read_model(
+    request: Request, submission: SubmissionView, deadline: float
 ) -> SubmissionView:
-    """A repeated submission: its task may have ended long ago."""
-    if not submission.duplicate:
-        return submission
-    view = await _ended_view(request, submission.ranges[0][0], wait)
+    """For a repeated submission, whose task may have ended long ago, and for one that ended
+    without having run."""
+    left = max(0.0, deadline - asyncio.get_running_loop().time())
+    view = await _ended_view(request, submission.ranges[0][0], left)
     results = [view] if view.state in ENDED else []
     return msgspec.structs.replace(submission, results=results)
 

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.clock import ManualClock
@@ -21,6 +22,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.told: list[list[AnyEvent]] = []
+        self.lease_holds = True
 
     def dispatch(self) -> Dispatch:
         async def committed(events: list[AnyEvent]) -> None:
@@ -31,6 +33,7 @@ class Desk:
             decided=lambda event, sequence, index: None,
             committed=committed,
             rested=lambda: None,
+            may_lead=lambda: self.lease_holds,
         )
 
 
@@ -105,7 +108,7 @@ async def test_a_full_log_is_told_and_the_commit_is_made_when_there_is_room(
     with pytest.raises(LogFull):
         await writer.ask(create("b"))
     storage.capacity_bytes = None
-    while await log.end() < 3:
+    while await log.end() < 3:  # noqa: ASYNC110
         await asyncio.sleep(0)
     writer.stop()
     await asyncio.wait_for(running, 5)
@@ -123,3 +126,34 @@ async def test_stopping_lets_the_commit_under_way_end() -> None:
     writer.stop()
     await asyncio.wait_for(running, 5)
     assert outcomes == [Committed(2, 3)]
+
+
+async def test_a_writer_whose_lease_has_lapsed_decides_nothing() -> None:
+    log, desk = MemoryLog(), Desk()
+    writer = await lead(log, desk)
+    outcomes: list[Any] = []
+    writer.submit(create("a"), outcomes.append)
+    desk.lease_holds = False
+    with pytest.raises(Deposed):
+        await asyncio.wait_for(writer.run(), 5)
+    assert [type(outcome) for outcome in outcomes] == [NotLeader]
+    assert await log.end() == 2
+
+
+async def test_callers_are_answered_when_the_role_is_lost_after_the_commit() -> None:
+    log, desk = MemoryLog(), Desk()
+    writer = await lead(log, desk)
+    delivering = asyncio.Event()
+
+    async def never(events: list[AnyEvent]) -> None:
+        delivering.set()
+        await asyncio.Event().wait()
+
+    writer._dispatch = msgspec.structs.replace(desk.dispatch(), committed=never)
+    outcomes: list[Any] = []
+    writer.submit(create("a"), outcomes.append)
+    running = asyncio.create_task(writer.run())
+    await asyncio.wait_for(delivering.wait(), 5)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [NotLeader]

@@ -1,11 +1,22 @@
 """The life of tasks."""
 
 import signal
+from collections import deque
 
 import pytest
 from tests.core.world import ACTOR, World, recount
 
-from penstock.coordinator.commands import CancelTask, CreateTaskGroup, LoseManager, PassTime
+from penstock.coordinator.commands import (
+    CancelTask,
+    CloseTaskGroup,
+    CreateTaskGroup,
+    Initialise,
+    LoseManager,
+    PassTime,
+    ReportTasks,
+)
+from penstock.coordinator.decisions import decide_round
+from penstock.coordinator.decisions.managers import to_cancel, to_drop
 from penstock.coordinator.submissions import array_chunks, list_chunks
 from penstock.errors import Conflict, NotFound, Rejected
 from penstock.events import (
@@ -20,6 +31,7 @@ from penstock.events import (
     TaskStart,
 )
 from penstock.events.manager_protocol import Held
+from penstock.projections import Closed, Complete
 
 
 @pytest.fixture
@@ -180,7 +192,6 @@ def test_a_push_that_got_lost_is_repeated_to_the_same_process(world: World) -> N
     first = world.submit(2)
     answer = world.send(world.sync("m1", held=[Held(first, 1)]))
     assert answer.start == [Attempt(first + 1, 1)]
-    assert answer.drop == []
 
 
 def test_what_a_restarted_manager_still_holds_is_adopted_and_the_rest_is_lost(
@@ -189,7 +200,8 @@ def test_what_a_restarted_manager_still_holds_is_adopted_and_the_rest_is_lost(
     world.join()
     first = world.submit(2)
     answer = world.send(world.sync("m1", incarnation="2", held=[Held(first, 1, True)]))
-    assert (answer.start, answer.drop) == ([], [])
+    assert answer.start == []
+    assert to_drop(world.state, world.state.managers["m1"], [Held(first, 1)]) == []
     assert world.state.tasks[first].attempt == 1
     assert world.state.tasks[first + 1].attempt == 2
     assert any(isinstance(event, TasksRequeued) for event in world.last_events)
@@ -200,8 +212,9 @@ def test_a_manager_that_comes_back_too_late_drops_what_others_have(world: World)
     first = world.submit()
     del world.capacities["m1"]
     world.send(LoseManager(actor="coordinator", manager_id="m1", reason="silent"))
-    answer = world.send(world.sync("m1", held=[Held(first, 1, True)]))
-    assert answer.drop == [Attempt(first, 1)]
+    held = [Held(first, 1, True)]
+    world.send(world.sync("m1", held=held))
+    assert to_drop(world.state, world.state.managers["m1"], held) == [Attempt(first, 1)]
 
 
 def test_cancelling_a_ready_task_in_the_middle_of_a_range_skips_it(world: World) -> None:
@@ -238,6 +251,7 @@ def test_cancelling_a_running_task_asks_its_manager_once(world: World) -> None:
     commits = len(world.bodies)
     world.send(CancelTask(**ACTOR, task_id=first))
     assert len(world.bodies) == commits
+    assert to_cancel(world.state, world.state.managers["m1"]) == [Attempt(first, 1)]
     world.finish(first, outcome="cancelled", cause="cancelled")
     assert world.state.task_groups[1].counts.cancelled == 1
 
@@ -334,3 +348,36 @@ def test_a_group_with_a_limit_gets_no_more_managers(world: World) -> None:
     world.join("m1", capacity=1)
     world.join("m2", capacity=1)
     assert world.state.task_groups[limited].managers == {"m1"}
+
+
+def test_a_wrong_clock_of_the_manager_does_not_make_a_task_overdue(world: World) -> None:
+    world.join()
+    first = world.submit(1, command=["x"], timeout_seconds=10)
+    world.report(started=[TaskStart(task_id=first, started_at=world.now - 1000 * SECOND)])
+    world.now += SECOND
+    world.send(PassTime(actor="timer"))
+    assert world.state.tasks[first].state == "running"
+
+
+def test_deadlines_of_tasks_that_have_ended_do_not_pile_up(world: World) -> None:
+    world.join(capacity=100)
+    for _ in range(50):
+        first = world.submit(100, command=["x"], timeout_seconds=86_400)
+        ids = range(first, first + 100)
+        world.report(started=[TaskStart(task_id=task, started_at=world.now) for task in ids])
+        world.finish(*ids)
+    assert len(world.state.deadlines) < 2000
+
+
+def test_a_group_that_a_crash_left_closed_is_completed_at_the_next_start(world: World) -> None:
+    world.join()
+    first = world.submit()
+    world.send(CloseTaskGroup(**ACTOR, task_group_id=1))
+    result = world.result(first)
+    queue = deque([(ReportTasks(actor="m", manager_id="m1", finished=[result]), None)])
+    [events] = decide_round(world.state, queue, {}, 99, world.now).commits
+    assert len(events) == 2
+    world.replace_state(world.replayed_with(events[:1]))
+    assert isinstance(world.state.task_groups[1].lifecycle, Closed)
+    world.send(Initialise(actor="coordinator"))
+    assert isinstance(world.state.task_groups[1].lifecycle, Complete)

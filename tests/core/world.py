@@ -119,6 +119,15 @@ class World:
             apply(state, commit, sequence)
         return state
 
+    def replayed_with(self, events: list[bytes]) -> State:
+        """The state as it is when one more commit was made, of these encoded events."""
+        self._append(events, self.now)
+        return self.replayed()
+
+    def replace_state(self, state: State) -> None:
+        """Go on from a state, as after a crash."""
+        self.state = state
+
 
 def normal(state: State, now: int) -> State:
     """A copy at a given time, with heaps in order: equal states have equal normal forms."""
