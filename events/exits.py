@@ -41,6 +41,14 @@ class Unknown(msgspec.Struct, frozen=True):
 Exit: TypeAlias = Success | ExitCode | Signal | Unknown
 
 
+def classify_status(status: int) -> Exit:
+    """From the status of `wait`."""
+    if os.WIFSIGNALED(status):
+        return Signal(os.WTERMSIG(status), core_dumped=os.WCOREDUMP(status))
+    code = os.waitstatus_to_exitcode(status)
+    return ExitCode(code) if code else Success()
+
+
 def classify(code: int, status: int) -> Exit:
     """From `si_code` and `si_status` of `waitid`."""
     if code == os.CLD_EXITED:

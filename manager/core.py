@@ -10,38 +10,20 @@ from collections.abc import Callable, Collection, Iterable
 import msgspec
 
 from penstock.events.event import Timestamp
-from penstock.events.exits import Exit, ExitCode, Signal
+from penstock.events.exits import Exit
 from penstock.events.manager_protocol import AssignGroup, Held, SyncReply, TaskBatch
 from penstock.events.tasks import Attempt, AttemptResult
 from penstock.events.worker_journal import Mark
 from penstock.events.worker_protocol import Cancel, Hello, Results
-from penstock.manager import pacing
+from penstock.manager import endings, pacing
 from penstock.manager.buffer import Buffer, Key, Source, Span, key_of, task_and_attempt
 from penstock.manager.reports import Contents, Outbox
+from penstock.manager.worker_state import WorkerState
 
 CANCEL_BACKSTOP_SECONDS = 5.0
 TIMEOUT_BACKSTOP_SECONDS = 10.0
 DROP_GRACE_SECONDS = 5.0
 LONG_TASK_SECONDS = 0.1
-
-
-class WorkerState:
-    """A worker that said hello, and what it holds, in the order in which it will run it."""
-
-    __slots__ = ("average_seconds", "held", "number", "pid")
-
-    def __init__(self, number: int, pid: int, held: dict[Key, Source | None]) -> None:
-        self.number = number
-        self.pid = pid
-        self.held = held
-        """A task that an earlier manager gave to it has no source."""
-        self.average_seconds: float | None = None
-
-    @property
-    def room(self) -> int:
-        credit = pacing.credit(self.average_seconds)
-        held = len(self.held)
-        return credit - held if held <= credit // 2 else 0
 
 
 class Cancelling(msgspec.Struct, frozen=True):
@@ -91,7 +73,7 @@ class Core:
         Returns new results.
         """
         wanted = {key_of(task.task_id, task.attempt) for task in tasks}
-        results = [self._cancelled(key, reason) for key in self.buffer.remove(wanted)]
+        results = [endings.cancelled(key, reason) for key in self.buffer.remove(wanted)]
         deadline = now + grace_seconds + CANCEL_BACKSTOP_SECONDS
         for worker in self.workers.values():
             for key in wanted & worker.held.keys():
@@ -187,7 +169,7 @@ class Core:
             source = worker.held.pop(key)
             cancelling = self._cancelling.pop(key, None)
             if cancelling is not None:
-                results.append(self._cancelled(key, cancelling.reason))
+                results.append(endings.cancelled(key, cancelling.reason))
             elif source is None:
                 self.outbox.give_back([Attempt(*task_and_attempt(key))])
             else:
@@ -245,51 +227,16 @@ class Core:
     def _death_of(
         self, key: Key, worker: WorkerState, how: Exit, mark: Mark | None, now: Timestamp
     ) -> AttemptResult:
-        task_id, attempt = task_and_attempt(key)
-        result = AttemptResult(
-            task_id=task_id,
-            attempt=attempt,
-            outcome="failed",
-            started_at=mark.started_at if mark is not None else 0,
-            ended_at=now,
-            worker=worker.number,
-        )
+        started_at = mark.started_at if mark is not None else 0
         if key in self._cancelling:
-            return msgspec.structs.replace(
-                result,
-                outcome="cancelled",
-                cause="cancelled",
-                message="Cancelled; it did not end by itself, so its worker was killed.",
-            )
-        if key in self._timed_out:
-            return msgspec.structs.replace(
-                result,
-                cause="timeout",
-                message="Ran longer than its timeout and did not end; its worker was killed.",
-            )
-        if self.stopping:
-            return msgspec.structs.replace(
-                result, cause="executor_lost", message="The manager was stopped."
-            )
-        return msgspec.structs.replace(
-            result,
-            cause="worker_death",
-            message=f"The worker died while it ran the task. {how.message}",
-            exit_code=how.code if isinstance(how, ExitCode) else None,
-            signal=how.number if isinstance(how, Signal) else None,
-        )
-
-    def _cancelled(self, key: Key, reason: str) -> AttemptResult:
-        task_id, attempt = task_and_attempt(key)
-        return AttemptResult(
-            task_id=task_id,
-            attempt=attempt,
-            outcome="cancelled",
-            cause="cancelled",
-            message=f"Cancelled before it began: {reason}"
-            if reason
-            else "Cancelled before it began.",
-        )
+            end = endings.KILLED_TO_CANCEL
+        elif key in self._timed_out:
+            end = endings.KILLED_TO_TIME_OUT
+        elif self.stopping:
+            end = endings.MANAGER_STOPPED
+        else:
+            end = endings.worker_died(how)
+        return endings.result(key, end, started_at, now, worker.number)
 
     def _forget(self, results: Iterable[AttemptResult]) -> None:
         for result in results:

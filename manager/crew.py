@@ -12,12 +12,13 @@ from penstock.events.exits import Exit, Unknown
 from penstock.events.tasks import AttemptResult
 from penstock.events.worker_journal import JournalReader, Mark, read_mark
 from penstock.events.worker_protocol import Control, Hello, Place, Results, Run, Stop, identity
-from penstock.manager.core import Core, WorkerState
+from penstock.manager.core import Core
 from penstock.manager.pool import Pool
 from penstock.manager.processes import kill_session, start_ticks
 from penstock.manager.sockets import Sockets
 from penstock.manager.spool import Spool
 from penstock.manager.state_file import RecordedWorker
+from penstock.manager.worker_state import WorkerState
 
 logger = structlog.get_logger("penstock.manager")
 

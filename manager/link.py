@@ -3,8 +3,6 @@
 Synchronise first, and again whenever something may have been missed: after the line to NATS was
 cut, when a number is missing among the pushes, when another leader speaks, when it is asked for.
 While that is under way pushes wait. A push with number 1 begins a new count, whatever came before.
-
-One report is under way at a time and is repeated until it is answered.
 """
 
 import asyncio
@@ -28,8 +26,6 @@ from penstock.events.manager_protocol import (
     Push,
     PushMessage,
     ReleaseGroup,
-    Report,
-    ReportReply,
     Resync,
     Shutdown,
     Sync,
@@ -40,6 +36,7 @@ from penstock.events.subjects import Subjects
 from penstock.manager.core import Core
 from penstock.manager.crew import Crew
 from penstock.manager.registration import Registration
+from penstock.manager.reporter import Reporter
 from penstock.manager.spool import Spool
 
 logger = structlog.get_logger("penstock.manager")
@@ -47,8 +44,6 @@ logger = structlog.get_logger("penstock.manager")
 CALL_SECONDS = 5.0
 FIRST_DELAY_SECONDS = 0.05
 LONGEST_DELAY_SECONDS = 2.0
-GATHER_SECONDS = 0.1
-GATHER_RESULTS = 1024
 
 
 class Link:
@@ -72,29 +67,29 @@ class Link:
         self._manager_id = registration.manager_id
         self._core = core
         self._crew = crew
-        self._spool = spool
         self.epoch = epoch
         self._heartbeat_seconds = heartbeat_seconds
         self._on_epoch = on_epoch
         self._on_shutdown = on_shutdown
         self._incarnation = uuid.uuid4().hex
+        self.synchronised = asyncio.Event()
+        self.reporter = Reporter(
+            connection,
+            subjects.report(registration.manager_id),
+            registration.manager_id,
+            self._incarnation,
+            core,
+            spool,
+            synchronised=self.synchronised,
+            on_not_synchronised=self._want_sync,
+        )
         self._pushes_seen = 0
         self._waiting_pushes: list[Push] = []
-        self._synchronised = asyncio.Event()
         self._sync_wanted = asyncio.Event()
-        self._news = asyncio.Event()
-        self._reported_at = 0.0
         self._heartbeat_now = asyncio.Event()
-        self._nothing_to_report = asyncio.Event()
         self._encoder = msgspec.msgpack.Encoder()
         self._push_decoder = msgspec.msgpack.Decoder(Push)
-        self._reply_decoder = msgspec.msgpack.Decoder(ReportReply)
         self._sync_decoder = msgspec.msgpack.Decoder(SyncReply)
-
-    def tell_news(self) -> None:
-        """There is something to report."""
-        self._nothing_to_report.clear()
-        self._news.set()
 
     async def run(self) -> None:
         stop_watching = self._connection.watch(self._want_sync)
@@ -105,7 +100,7 @@ class Link:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._keep_synchronised())
-                tasks.create_task(self._keep_reporting())
+                tasks.create_task(self.reporter.run())
                 tasks.create_task(self._keep_beating())
                 tasks.create_task(self._fail_when_closed())
         finally:
@@ -117,11 +112,6 @@ class Link:
         await self._connection.closed_for_good.wait()
         await self._connection.ready()
 
-    async def all_reported(self) -> None:
-        """Wait until the coordinator knows everything."""
-        if self._core.outbox:
-            await self._nothing_to_report.wait()
-
     # Pushes
 
     async def _on_push(self, message: Msg) -> None:
@@ -131,7 +121,7 @@ class Link:
             logger.error("push_unreadable", error=str(error))
             self._want_sync()
             return
-        if not self._synchronised.is_set():
+        if not self.synchronised.is_set():
             self._waiting_pushes.append(push)
         else:
             self._take(push)
@@ -184,7 +174,7 @@ class Link:
     # Synchronisation
 
     def _want_sync(self) -> None:
-        self._synchronised.clear()
+        self.synchronised.clear()
         self._sync_wanted.set()
 
     async def _keep_synchronised(self) -> None:
@@ -247,7 +237,7 @@ class Link:
         self._crew.keep(results)
         for cancel in (*cancels, *self._core.cancellations()):
             self._crew.publish(cancel)
-        self._synchronised.set()
+        self.synchronised.set()
         logger.info(
             "synchronised",
             epoch=reply.epoch,
@@ -257,75 +247,11 @@ class Link:
         )
         pushes, self._waiting_pushes = self._waiting_pushes, []
         for push in pushes:
-            if self._synchronised.is_set():
+            if self.synchronised.is_set():
                 self._take(push)
         self._heartbeat_now.set()
         self._crew.rest()
         return True
-
-    # Reports
-
-    async def _keep_reporting(self) -> None:
-        delay = FIRST_DELAY_SECONDS
-        while True:
-            if not self._core.outbox:
-                self._nothing_to_report.set()
-                self._news.clear()
-                await self._news.wait()
-            await self._synchronised.wait()
-            await self._gather()
-            contents = self._core.outbox.next()
-            if contents is None:
-                continue
-            report = Report(
-                manager_id=self._manager_id,
-                incarnation=self._incarnation,
-                started=contents.started,
-                finished=contents.finished,
-                returned=contents.returned,
-                capacity=self._core.capacity,
-            )
-            if await self._send(report):
-                settled = self._core.on_answer()
-                self._spool.answered(settled.results)
-                delay = FIRST_DELAY_SECONDS
-            elif self._synchronised.is_set():
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, LONGEST_DELAY_SECONDS)
-
-    async def _gather(self) -> None:
-        """With a backlog, one report for many results; without, no result waits."""
-        wait_until = self._reported_at + GATHER_SECONDS
-        while (
-            self._core.has_backlog
-            and self._core.outbox.waiting_results < GATHER_RESULTS
-            and (left := wait_until - time.monotonic()) > 0
-        ):
-            self._news.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), left)
-        self._reported_at = time.monotonic()
-
-    async def _send(self, report: Report) -> bool:
-        """True when the report is in the log."""
-        await self._connection.ready()
-        try:
-            answer = await self._connection.call(
-                self._subjects.report(self._manager_id),
-                self._encoder.encode(report),
-                timeout_seconds=CALL_SECONDS,
-            )
-            reply = self._reply_decoder.decode(answer.data)
-        except Unanswered:
-            return False
-        except msgspec.DecodeError as error:
-            logger.error("report_answer_unreadable", error=str(error))
-            return False
-        if reply.error == "not_synchronised":
-            self._want_sync()
-        elif reply.error:
-            logger.warning("report_refused", code=reply.error, message=reply.message)
-        return not reply.error
 
     # Heartbeats
 
@@ -334,7 +260,7 @@ class Link:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._heartbeat_now.wait(), self._heartbeat_seconds)
             self._heartbeat_now.clear()
-            if self._connection.is_connected and self._synchronised.is_set():
+            if self._connection.is_connected and self.synchronised.is_set():
                 await self._connection.publish(
                     self._subjects.heartbeat(self._manager_id),
                     self._encoder.encode(

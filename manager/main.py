@@ -104,7 +104,7 @@ class Daemon:
 
     def _tell_news(self) -> None:
         if self._link is not None:
-            self._link.tell_news()
+            self._link.reporter.tell_news()
 
     def _remember(self) -> None:
         epoch = self._link.epoch if self._link is not None else self._state.epoch
@@ -158,7 +158,7 @@ class Daemon:
         logger.info("manager_stops", manager=self._registration.manager_id)
         await self._crew.stop()
         try:
-            await asyncio.wait_for(link.all_reported(), LAST_REPORTS_SECONDS)
+            await asyncio.wait_for(link.reporter.all_told(), LAST_REPORTS_SECONDS)
         except TimeoutError:
             logger.warning("reports_left_for_the_next_start")
 

@@ -7,7 +7,7 @@ way the manager asks the coordinator for a fraction of a second's worth.
 
 from collections.abc import Collection
 
-WORKER_AHEAD_SECONDS = 0.08
+WORKER_AHEAD_SECONDS = 0.05
 LONG_TASK_SECONDS = 0.05
 MAX_CREDIT = 1024
 

@@ -17,11 +17,11 @@ import threading
 from collections.abc import Callable, Mapping
 
 from penstock.events.event import TaskGroupId
-from penstock.events.exits import ExitCode, Signal, classify
+from penstock.events.exits import Exit, ExitCode, Signal, classify_status
 from penstock.events.spec import TaskSpec
-from penstock.worker import outputs
 from penstock.worker.arrays import Values, is_template, text_template, values
 from penstock.worker.orphans import Orphans
+from penstock.worker.outputs import OutputFiles
 from penstock.worker.queue import Ending, Task
 
 # Python ignores SIGPIPE, and whoever started the manager may ignore others: a command begins with
@@ -56,12 +56,14 @@ class Commands:
             os.fsencode(name): os.fsencode(value) for name, value in environ.items()
         }
         self.orphans = orphans
-        self.files = outputs.Files()
+        self.spare_files: OutputFiles | None = None
+        """Empty, and open in no other process: making new ones costs a short command dearly."""
         self.home = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.lock = threading.Lock()
-        """Guards `running`: the process group, stdout and stderr of the running command."""
-        self.running: tuple[int, int, int] | None = None
-        self._own_maximum = 0
+        """Held by the attendant while it uses `running`, so that it does not go away meanwhile."""
+        self.running: tuple[int, OutputFiles] | None = None
+        """Process group and output of the running command."""
+        self.own_maximum_rss = 0
 
     def signal(self, number: int) -> bool:
         """Signal the running command's process group. For the attendant."""
@@ -76,20 +78,17 @@ class Commands:
         running = self.running
         return running[0] if running is not None else None
 
-    def is_more_than_ours(self, kibibytes: int) -> bool:
+    def maximum_rss(self, kibibytes: int) -> Ending:
         """Until it calls exec, a child counts the worker's memory as its own: only more than that
         says something about the command."""
-        if kibibytes <= self._own_maximum:
-            return False
-        self._own_maximum = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return kibibytes > self._own_maximum
+        self.own_maximum_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return {"max_rss_bytes": kibibytes * 1024} if kibibytes > self.own_maximum_rss else {}
 
     def trim_outputs(self) -> None:
         """Bound the memory that the running command's output takes. For the attendant."""
         with self.lock:
             if self.running is not None:
-                outputs.trim(self.running[1])
-                outputs.trim(self.running[2])
+                self.running[1].trim()
 
 
 class Command:
@@ -137,9 +136,9 @@ class Command:
         return render
 
     def execute(self, task: Task) -> Ending | None:
+        directory = self._directory
         if self._render is None:
             arguments, environment = self._arguments, self._environment.copy()
-            directory = self._directory
         else:
             try:
                 arguments, environment, directory = self._render(values(task.array_index, task.row))
@@ -150,15 +149,36 @@ class Command:
         if task.array_index is not None:
             environment[b"PENSTOCK_INDEX"] = b"%d" % task.array_index
         commands = self._commands
-        commands.orphans.adopt()
-        files = commands.files.take()
+        orphans = commands.orphans
+        if not orphans.adopting:
+            orphans.adopt()
+        files, commands.spare_files = commands.spare_files or OutputFiles(), None
         try:
             pid = self._spawn(arguments, environment, directory, files)
         except (OSError, ValueError) as error:
-            commands.files.give_back(files, unused=True)
+            files.close()
             return _not_startable(error, arguments, directory)
-        ending = self._wait(pid, files)
-        commands.files.give_back(files, unused=commands.orphans.are_gone())
+        commands.running = pid, files
+        os.waitid(os.P_PID, pid, _UNTIL_EXIT)
+        with commands.lock:
+            commands.running = None
+        # The leader is a zombie, so its group cannot have become someone else's.
+        os.killpg(pid, _KILL)
+        _, status, usage = os.wait4(pid, 0)
+        ending: Ending = {"exit_code": 0, "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 6)}
+        if status:
+            ending |= _failure(classify_status(status))
+        if usage.ru_maxrss > commands.own_maximum_rss:
+            ending |= commands.maximum_rss(usage.ru_maxrss)
+        written = files.read()
+        if written is not None:
+            ending["stdout"], ending["stderr"], ending["output_truncated"] = written
+        if not orphans.are_gone():
+            files.close()
+        else:
+            if written is not None:
+                files.clear()
+            commands.spare_files = files
         return ending
 
     def _spawn(
@@ -166,9 +186,8 @@ class Command:
         arguments: list[bytes],
         environment: dict[bytes, bytes],
         directory: str,
-        files: tuple[int, int],
+        files: OutputFiles,
     ) -> int:
-        commands = self._commands
         program = arguments[0]
         if directory:
             # posix_spawn knows no working directory, and this thread is the only one that uses it.
@@ -180,47 +199,21 @@ class Command:
                 program,
                 arguments,
                 environment,
-                file_actions=(
-                    (os.POSIX_SPAWN_DUP2, files[0], 1),
-                    (os.POSIX_SPAWN_DUP2, files[1], 2),
-                ),
+                file_actions=files.file_actions,
                 setpgroup=0,
                 setsigmask=(),
                 setsigdef=_DEFAULT_SIGNALS,
             )
         finally:
             if directory:
-                os.fchdir(commands.home)
+                os.fchdir(self._commands.home)
 
-    def _wait(self, pid: int, files: tuple[int, int]) -> Ending | None:
-        commands = self._commands
-        with commands.lock:
-            commands.running = (pid, *files)
-        information = os.waitid(os.P_PID, pid, _UNTIL_EXIT)
-        with commands.lock:
-            commands.running = None
-        # The leader is a zombie, so its group cannot have become someone else's.
-        os.killpg(pid, _KILL)
-        _, _, usage = os.wait4(pid, 0)
-        ending: Ending = {
-            "exit_code": 0,
-            "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 6),
-        }
-        if commands.is_more_than_ours(usage.ru_maxrss):
-            ending["max_rss_bytes"] = usage.ru_maxrss * 1024
-        written = outputs.read(*files)
-        if written is not None:
-            ending["stdout"], ending["stderr"], ending["output_truncated"] = written
-        if information is None:
-            return ending
-        match how := classify(information.si_code, information.si_status):
-            case ExitCode(code):
-                ending |= {**_failed("exit_code", how.message), "exit_code": code}
-            case Signal(number):
-                ending |= {**_failed("signal", how.message), "signal": number, "exit_code": None}
-            case _:
-                return ending
-        return ending
+
+def _failure(how: Exit) -> Ending:
+    if isinstance(how, Signal):
+        return {**_failed("signal", how.message), "signal": how.number, "exit_code": None}
+    code = how.code if isinstance(how, ExitCode) else None
+    return {**_failed("exit_code", how.message), "exit_code": code}
 
 
 def _failed(cause: str, message: str) -> Ending:

@@ -1,6 +1,7 @@
 """Start of a worker process."""
 
 import argparse
+import contextlib
 import faulthandler
 import gc
 import os
@@ -52,6 +53,10 @@ def serve(place: Place, worker: int) -> NoReturn:
     threading.Thread(target=_attend, args=(attendant,), name="attendant", daemon=True).start()
     loop.run()
     communication.close()
+    if queue.settled:
+        # Nobody may ever come to read it.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(place.journal(worker, os.getpid()))
     # Threads that handlers left behind must not keep the process.
     os._exit(EXIT_LEFT)
 

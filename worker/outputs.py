@@ -21,27 +21,42 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
 
 
-class Files:
-    """Gives each command files for its stdout and stderr. Used ones serve again when nobody can
-    write to them any more: making them is a good part of the cost of a short command."""
+class OutputFiles:
+    """Where one command at a time writes its stdout and stderr."""
 
     def __init__(self) -> None:
-        self._spare: tuple[int, int] | None = None
+        self.stdout = _create("stdout")
+        self.stderr = _create("stderr")
+        self.file_actions = (
+            (os.POSIX_SPAWN_DUP2, self.stdout, 1),
+            (os.POSIX_SPAWN_DUP2, self.stderr, 2),
+        )
 
-    def take(self) -> tuple[int, int]:
-        files, self._spare = self._spare, None
-        return files or (_create("stdout"), _create("stderr"))
+    def read(self) -> tuple[str, str, bool] | None:
+        """Both as text within the inline limit, and whether something is missing; None when the
+        command wrote nothing."""
+        sizes = os.lseek(self.stdout, 0, os.SEEK_END), os.lseek(self.stderr, 0, os.SEEK_END)
+        if sizes == (0, 0):
+            return None
+        limits = _limits(*sizes)
+        return (
+            _read(self.stdout, sizes[0], limits[0]),
+            _read(self.stderr, sizes[1], limits[1]),
+            sizes[0] > limits[0] or sizes[1] > limits[1],
+        )
 
-    def give_back(self, files: tuple[int, int], *, unused: bool) -> None:
-        """`unused` means that no process has them open."""
-        if unused:
-            for descriptor in files:
-                if os.lseek(descriptor, 0, os.SEEK_END):
-                    os.ftruncate(descriptor, 0)
-            self._spare = files
-        else:
-            os.close(files[0])
-            os.close(files[1])
+    def trim(self) -> None:
+        """Give back the memory between the beginning and the last part of long output."""
+        _trim(self.stdout)
+        _trim(self.stderr)
+
+    def clear(self) -> None:
+        os.ftruncate(self.stdout, 0)
+        os.ftruncate(self.stderr, 0)
+
+    def close(self) -> None:
+        os.close(self.stdout)
+        os.close(self.stderr)
 
 
 def _create(name: str) -> int:
@@ -51,29 +66,13 @@ def _create(name: str) -> int:
     return descriptor
 
 
-def trim(descriptor: int) -> None:
-    """Give back the memory between the beginning and the last part of the file."""
+def _trim(descriptor: int) -> None:
     end = (os.fstat(descriptor).st_size - KEPT_TAIL_BYTES) // _PAGE * _PAGE
     if end > HEAD_BYTES:
         length = end - HEAD_BYTES
         if _libc.fallocate(descriptor, _KEEP_SIZE_AND_PUNCH_HOLE, HEAD_BYTES, length):
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-
-
-def read(stdout: int, stderr: int) -> tuple[str, str, bool] | None:
-    """Both streams as text within the inline limit, and whether something is missing; None when
-    there is nothing."""
-    sizes = os.lseek(stdout, 0, os.SEEK_END), os.lseek(stderr, 0, os.SEEK_END)
-    if sizes == (0, 0):
-        return None
-    limits = _limits(*sizes)
-    parts = [
-        _read(descriptor, size, limit)
-        for descriptor, size, limit in zip((stdout, stderr), sizes, limits, strict=True)
-    ]
-    cut = sizes[0] > limits[0] or sizes[1] > limits[1]
-    return parts[0], parts[1], cut
 
 
 def _limits(stdout: int, stderr: int) -> tuple[int, int]:

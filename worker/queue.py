@@ -155,6 +155,12 @@ class Queue:
                 self.journal.sent(self._number, self._acknowledged)
             return message
 
+    @property
+    def settled(self) -> bool:
+        """Whether the manager has every result."""
+        with self.lock:
+            return not (self.finished or self._unacknowledged)
+
     def snapshot(self) -> tuple[list[Attempt], list[bytes]]:
         """What is held, and the messages that were not acknowledged."""
         with self.lock:

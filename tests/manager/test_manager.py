@@ -27,6 +27,7 @@ from penstock.events.manager_protocol import (
     ReleaseGroup,
     Resync,
     Shutdown,
+    Sync,
     SyncReply,
     Tasks,
 )
@@ -156,6 +157,31 @@ async def test_workers_killed_at_random_lose_nothing_and_finish_nothing_twice(
     ran = [int(line) for line in log.read_text().split()]
     assert len(ran) == len(set(ran))
     assert len(ran) >= count - deaths
+
+
+async def test_a_manager_killed_at_random_runs_nothing_twice(
+    scripted: ScriptedCoordinator, running: ManagerProcess, tmp_path: Path
+) -> None:
+    count = 3000
+    log = tmp_path / "ran"
+    spec = {"command": ["sh", "-c", f"echo $PENSTOCK_TASK_ID >> {log}"]}
+
+    def on_sync(sync: Sync) -> SyncReply:
+        held = {held.task_id for held in sync.held}
+        done = {task_id for task_id, _ in scripted.finished}
+        start = [batch(task, **spec) for task in range(1, count + 1) if task not in held | done]
+        return SyncReply(epoch=1, task_group=GROUP, start=start)
+
+    await scripted.run(1, count, **spec)
+    scripted.on_sync = on_sync
+    for done in (200, 600, 1100, 1700):
+        await scripted.until(lambda done=done: len(scripted.finished) >= done)
+        await running.kill()
+        await running.start()
+    results = await scripted.ended(*range(1, count + 1), within_seconds=60)
+    assert {result.outcome for result in results} == {"succeeded"}
+    ran = [int(line) for line in log.read_text().split()]
+    assert sorted(ran) == list(range(1, count + 1))
 
 
 async def test_a_restarted_manager_adopts_its_workers_and_what_they_run(

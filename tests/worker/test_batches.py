@@ -115,6 +115,19 @@ def test_a_waiting_task_that_is_cancelled_does_not_begin() -> None:
     assert outcomes == ["succeeded", "cancelled", "succeeded", "cancelled"]
 
 
+def test_results_are_settled_when_they_are_acknowledged() -> None:
+    queue = Queue(None)
+    queue.put(_Counted(queue), batch(1, 2))
+    loop = Loop(queue, _Silence(), None, 1, 1)  # type: ignore[arg-type]
+    assert queue.settled
+    loop.run_waiting()
+    assert not queue.settled
+    loop.flush()
+    assert not queue.settled
+    queue.acknowledge(1)
+    assert queue.settled
+
+
 def test_a_stopped_worker_ends_its_task_and_says_so(one_worker: WorkerUnderTest) -> None:
     start = one_worker.begin(1, command=["sleep", "600"])
     one_worker.publish(Stop(graceful=False))
