@@ -1,4 +1,4 @@
-"""The HTTP interface: all routes in one place."""
+"""The HTTP interface as an application."""
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -7,42 +7,28 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from penstock.coordinator.http import managers, system, task_groups, tasks
 from penstock.coordinator.http.encoded_slashes import EncodedSlashes
-from penstock.coordinator.http.endpoint import Services
+from penstock.coordinator.http.endpoint import Services, answer
+from penstock.coordinator.http.openapi import describe
+from penstock.coordinator.http.operations import OPERATIONS
 from penstock.coordinator.http.problems import plain
-
-ROUTES = [
-    Route("/health", system.health),
-    Route("/ready", system.ready),
-    Route("/status", system.status),
-    Route("/log", system.log),
-    Route("/tasks", tasks.submit, methods=["POST"]),
-    Route("/tasks", tasks.index),
-    Route("/tasks/{id}", tasks.show),
-    Route("/tasks/{id}/output", tasks.output),
-    Route("/tasks/{id}/cancel", tasks.cancel, methods=["POST"]),
-    Route("/task-groups", task_groups.create, methods=["POST"]),
-    Route("/task-groups", task_groups.index),
-    Route("/task-groups/{id}", task_groups.show),
-    Route("/task-groups/{id}/progress", task_groups.progress),
-    Route("/task-groups/{id}/close", task_groups.close, methods=["POST"]),
-    Route("/task-groups/{id}/reopen", task_groups.reopen, methods=["PUT"]),
-    Route("/task-groups/{id}/cancel", task_groups.cancel, methods=["POST"]),
-    Route("/managers", managers.register, methods=["POST"]),
-    Route("/managers", managers.index),
-    Route("/managers/{id}", managers.show),
-]
 
 
 def build_app(services: Services) -> Starlette:
     app = Starlette(
-        routes=ROUTES,
+        routes=[
+            *(Route(one.path, one.handler, methods=[one.method]) for one in OPERATIONS),
+            Route("/openapi.json", _openapi),
+        ],
         middleware=[Middleware(EncodedSlashes)],
         exception_handlers={HTTPException: _refused},
     )
     app.state.services = services
     return app
+
+
+async def _openapi(request: Request) -> Response:
+    return answer(describe(OPERATIONS))
 
 
 async def _refused(request: Request, error: Exception) -> Response:

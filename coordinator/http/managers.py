@@ -24,6 +24,7 @@ from penstock.errors import NotFound
 from penstock.events import Device
 from penstock.events.spec import Document
 from penstock.events.subjects import token
+from penstock.projections.read_models import Page
 
 
 class NewManager(Document, frozen=True, kw_only=True):
@@ -37,6 +38,10 @@ class NewManager(Document, frozen=True, kw_only=True):
     labels: list[Word] = []
     worker_count: Annotated[int, Meta(ge=0, le=100_000)]
     device: Device = Device()
+
+
+class Registered(msgspec.Struct, frozen=True):
+    manager_id: str
 
 
 @writing
@@ -54,13 +59,13 @@ async def register(request: Request) -> Response:
             device=wanted.device,
         )
     )
-    return answer({"manager_id": committed.answer}, status=201, sequence=committed.sequence)
+    return answer(Registered(committed.answer), status=201, sequence=committed.sequence)
 
 
 @reading
 async def index(request: Request) -> Response:
     await at_least(request)
-    return answer({"items": await services(request).read_model.managers(), "next": None})
+    return answer(Page(await services(request).read_model.managers()))
 
 
 @reading

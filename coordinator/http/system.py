@@ -24,24 +24,54 @@ READ_AHEAD = 32
 FOLLOW_SECONDS = 0.05
 
 
+class Health(msgspec.Struct, frozen=True):
+    status: str = "ok"
+
+
+class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+    node: str
+    leading: bool
+    leader: str
+    read_model_sequence: int | None = None
+    problem: str | None = None
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    version: str
+    node: str
+    leader: str | None
+    epoch: int
+    sequence: int
+    read_model_sequence: int
+    task_groups: dict[str, int]
+    tasks: dict[str, int]
+    managers: dict[str, int]
+
+
 async def health(request: Request) -> Response:
     """This process runs."""
-    return answer({"status": "ok"})
+    return answer(Health())
 
 
 async def ready(request: Request) -> Response:
     """This coordinator can take requests: someone leads, and the read model can be read."""
     node = services(request).node
     leads = node.leader is not None
-    facts: dict[str, object] = {"node": node.name, "leading": leads, "leader": node.state.leader}
     # A node that was restarted may remember itself as the leader before it leads again.
     known = leads or (node.log is not None and node.state.leader not in ("", node.name))
+    sequence, problem = None, None
     try:
-        facts["read_model_sequence"] = await services(request).read_model.position()
+        sequence = await services(request).read_model.position()
     except Unavailable as error:
-        known = False
-        facts["problem"] = error.message
-    return answer(facts, status=200 if known else 503)
+        problem = error.message
+    facts = Readiness(
+        node=node.name,
+        leading=leads,
+        leader=node.state.leader,
+        read_model_sequence=sequence,
+        problem=problem,
+    )
+    return answer(facts, status=200 if known and problem is None else 503)
 
 
 @reading
@@ -51,17 +81,17 @@ async def status(request: Request) -> Response:
     read_model = services(request).read_model
     counts = await read_model.counts()
     return answer(
-        {
-            "version": version("penstock"),
-            "node": node.name,
-            "leader": node.state.leader or None,
-            "epoch": node.state.epoch,
-            "sequence": node.sequence,
-            "read_model_sequence": await read_model.position(),
-            "task_groups": counts.task_groups,
-            "tasks": counts.tasks,
-            "managers": counts.managers,
-        }
+        Status(
+            version=version("penstock"),
+            node=node.name,
+            leader=node.state.leader or None,
+            epoch=node.state.epoch,
+            sequence=node.sequence,
+            read_model_sequence=await read_model.position(),
+            task_groups=counts.task_groups,
+            tasks=counts.tasks,
+            managers=counts.managers,
+        )
     )
 
 

@@ -35,6 +35,7 @@ from penstock.events.spec import PRIORITY_NAMES, Document, Priority
 from penstock.projections import State
 from penstock.projections.read_models import ProgressView, ReadModel, TaskGroupView
 
+STATES = ("open", "closed", "complete", "cancelled")
 PROGRESS_INTERVAL_SECONDS = 0.1
 KEEP_ALIVE_SECONDS = 15.0
 VIEW_SECONDS = 5.0
@@ -104,7 +105,7 @@ async def create(request: Request) -> Response:
 async def index(request: Request) -> Response:
     await at_least(request)
     state = request.query_params.get("state")
-    if state not in (None, "open", "closed", "complete", "cancelled"):
+    if state not in (None, *STATES):
         raise Invalid("'state' must be open, closed, complete or cancelled.", field="state")
     page = await services(request).read_model.task_groups(
         state=state, cursor=request.query_params.get("cursor"), limit=page_size(request)

@@ -51,6 +51,12 @@ class NewTasks(Document, frozen=True, kw_only=True):
     array: TaskArray | None = None
 
 
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    stdout: str
+    stderr: str
+    truncated: bool
+
+
 @writing
 async def submit(request: Request) -> Response:
     if request.headers.get("content-type", "").startswith("application/x-ndjson"):
@@ -169,11 +175,11 @@ async def output(request: Request) -> Response:
     task_id = path_id(request)
     view = await _ended_view(request, task_id, 0)
     return answer(
-        {
-            "stdout": view.stdout or "",
-            "stderr": view.stderr or "",
-            "truncated": view.output_truncated,
-        }
+        Output(
+            stdout=view.stdout or "",
+            stderr=view.stderr or "",
+            truncated=view.output_truncated,
+        )
     )
 
 
