@@ -10,7 +10,7 @@ WORKLOADS ?= noop command latency backlog array
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The settings of a running Penstock must not reach the tests or the demo.
-unexport PENSTOCK_URL PENSTOCK_TOKEN PENSTOCK_TOKEN_FILE PENSTOCK_NATS_URL PENSTOCK_DATABASE_URL
+unexport $(filter-out PENSTOCK_TEST_%,$(filter PENSTOCK_%,$(.VARIABLES)))
 
 .PHONY: help install demo test check bench constraints clean
 

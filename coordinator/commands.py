@@ -54,13 +54,12 @@ class CancelTaskGroup(Command, frozen=True, kw_only=True):
     cancel_running_tasks: bool = True
 
 
-class SubmitTasks(Command, frozen=True, kw_only=True):
-    """`specs` or `template` is JSON, already validated. One command must fit into one commit.
+class Chunk(msgspec.Struct, frozen=True, kw_only=True):
+    """Some tasks of a submission, validated and encoded: as many as fit into a commit.
 
-    A long submission comes as several commands with the same `key` and rising `offset`.
+    `specs` or `template` is JSON. `offset` is how many tasks of the submission came before.
     """
 
-    task_group_id: TaskGroupId
     count: int
     runs: list[SpecRun]
     specs: msgspec.Raw = NO_JSON
@@ -68,11 +67,18 @@ class SubmitTasks(Command, frozen=True, kw_only=True):
     parameters: msgspec.Raw = NO_JSON
     first_index: int = 0
     step: int = 1
-    key: str = ""
-    key_digest: str = ""
     offset: int = 0
     task_keys: dict[str, int] = {}
     """Idempotency keys of single tasks, with their place in the list."""
+
+
+class SubmitTasks(Command, frozen=True, kw_only=True):
+    """A long submission comes as several of these, with the same `key` and rising offsets."""
+
+    task_group_id: TaskGroupId
+    chunk: Chunk
+    key: str = ""
+    key_digest: str = ""
 
 
 class CancelTask(Command, frozen=True, kw_only=True):

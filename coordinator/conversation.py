@@ -61,7 +61,7 @@ class Conversation:
             await self._connection.subscribe(self._subjects.heartbeat("*"), cb=self._on_heartbeat),
         ]
         try:
-            with suppress(NotLeader):
+            with suppress(NotLeader, LogFull):
                 await self._take_up()
             await self._watch_liveness()
         finally:
@@ -91,7 +91,8 @@ class Conversation:
                 continue
             if silent := self._sessions.silent(now):
                 logger.warning("managers_lost", managers=silent)
-                with suppress(NotLeader):
+                # A full log commits it when there is room.
+                with suppress(NotLeader, LogFull):
                     await self._lose(silent, "The manager was not heard of for too long.")
 
     async def _lose(self, manager_ids: list[ManagerId], reason: str) -> None:
@@ -172,8 +173,8 @@ class Conversation:
         online = manager.connection
         if not isinstance(online, Online) or online.incarnation != sync.incarnation:
             raise Unavailable("The manager was given up meanwhile. Synchronise again.")
-        session = Session(sync.manager_id, sync.incarnation, sync.capacity, held_back=[])
-        self._sessions.open(session, time.monotonic())
+        session = Session(sync.manager_id, sync.incarnation, held_back=[])
+        self._sessions.open(session, sync.capacity, time.monotonic())
         reply = SyncReply(
             epoch=self._state.epoch,
             task_group=(

@@ -12,6 +12,7 @@ import structlog
 from nats.aio.client import Client as Nats
 from nats.errors import Error as NatsError
 
+from penstock.coordinator.decisions.attempts import OVERDUE
 from penstock.coordinator.sessions import Session, Sessions
 from penstock.coordinator.specs import Specs
 from penstock.events import (
@@ -77,7 +78,7 @@ class Dispatcher:
                 case TaskCancellationRequested():
                     for manager_id, attempts in self._holders(event.tasks).items():
                         put(manager_id, CancelTasks(tasks=attempts, reason=event.reason))
-                case TasksFinished(reason="time-out") | TasksRequeued(reason="time-out"):
+                case TasksFinished() | TasksRequeued() if event.reason == OVERDUE:
                     put(event.manager_id, CancelTasks(tasks=_ended(event), reason=event.reason))
                 case _:
                     pass
@@ -123,7 +124,7 @@ class Dispatcher:
 
     async def ask_to_synchronise(self, manager_id: ManagerId) -> None:
         """Also reaches a manager without a session: the epoch alone tells it what to do."""
-        session = self._sessions.get(manager_id) or Session(manager_id, "", 0)
+        session = self._sessions.get(manager_id) or Session(manager_id, "")
         await self._send(session, [Resync()])
 
     async def _batches(self, event: TasksAssigned) -> list[TaskBatch]:

@@ -6,20 +6,20 @@ election, runs until it is deposed or stopped, and is never used again.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from penstock.clock import Clock
-from penstock.coordinator.commands import AnyCommand, Initialise, PassTime
+from penstock.coordinator.commands import AnyCommand, Initialise, PassTime, SubmitTasks
 from penstock.coordinator.conversation import Conversation
 from penstock.coordinator.decisions import next_due
 from penstock.coordinator.dispatch import Dispatcher
-from penstock.coordinator.results import Results
 from penstock.coordinator.sessions import Sessions
 from penstock.coordinator.specs import Specs
 from penstock.coordinator.timer import Timer
-from penstock.coordinator.writer import Committed, Dispatch, Writer
-from penstock.errors import NotLeader, PenstockError
+from penstock.coordinator.waiters import Expected, Waiters
+from penstock.coordinator.writer import Callbacks, Committed, Writer
+from penstock.errors import LogFull, NotLeader, PenstockError
 from penstock.events import (
     AnyEvent,
     Log,
@@ -46,12 +46,14 @@ class Leader:
         patience_seconds: float,
         at_rest: Callable[[State, Position], None],
         may_lead: Callable[[], bool],
+        moved: Callable[[], Awaitable[None]],
     ) -> None:
         self.state = state
-        self.results = Results()
+        self.waiters = Waiters()
         self.specs = Specs(log)
         self._log_writer = log_writer
         self._at_rest = at_rest
+        self._moved = moved
         self._timer = Timer(clock, self._time_has_come)
         online = [m.id for m in state.managers.values() if isinstance(m.connection, Online)]
         sessions = Sessions(online, time.monotonic(), patience_seconds)
@@ -60,7 +62,7 @@ class Leader:
             log_writer,
             state,
             clock,
-            Dispatch(
+            Callbacks(
                 capacities=lambda: sessions.capacities,
                 decided=self._decided,
                 committed=self._committed,
@@ -78,6 +80,17 @@ class Leader:
 
     async def ask(self, command: AnyCommand) -> Committed:
         return await self.writer.ask(command)
+
+    async def submit_and_expect(self, command: SubmitTasks) -> tuple[Committed, Expected | None]:
+        """Submit one task and expect its end, from the moment of the commit: none can be missed."""
+        expected: list[Expected] = []
+
+        def expect(committed: Committed) -> None:
+            if not committed.answer.duplicate:
+                expected.append(self.waiters.expect(committed.answer.ranges[0][0]))
+
+        committed = await self.writer.ask(command, expect)
+        return committed, expected[0] if expected else None
 
     def stop(self) -> None:
         """End `run` after the commit that is under way."""
@@ -97,10 +110,11 @@ class Leader:
                     task.cancel()
         finally:
             self._timer.cancel()
-            self.results.abandon()
+            self.waiters.abandon()
 
     async def _initialise(self) -> None:
-        with suppress(NotLeader):
+        # A full log commits it when there is room.
+        with suppress(NotLeader, LogFull):
             await self.ask(Initialise(actor="coordinator", reason="first start"))
 
     def _decided(self, event: AnyEvent, sequence: int, index: int) -> None:
@@ -109,9 +123,10 @@ class Leader:
 
     async def _committed(self, events: list[AnyEvent]) -> None:
         await self._dispatcher.deliver(events)
-        self.results.announce(events, self.sequence)
+        await self._moved()
+        self.waiters.announce(events, self.sequence)
         if any(isinstance(event, TasksCancelled) for event in events):
-            self.results.give_up(lambda task_id: has_ended(self.state, task_id))
+            self.waiters.give_up(lambda task_id: has_ended(self.state, task_id))
 
     def _rested(self) -> None:
         """The state is exactly what the log says, until the next command."""

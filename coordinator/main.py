@@ -75,7 +75,6 @@ async def serve(configuration: Configuration) -> None:
             node=node,
             read_model=read_model,
             forwarder=Forwarder(node, session),
-            clock=clock,
             tokens={_token(configuration): "admin"},
         )
         server = _Server(

@@ -70,6 +70,16 @@ class Node:
     def sequence(self) -> int:
         return self.leader.sequence if self.leader is not None else self._position.sequence
 
+    async def wait_beyond(self, sequence: int, timeout_seconds: float) -> None:
+        """Return when the log is known to go on after a sequence, or when the time is over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds), self._moved:
+                await self._moved.wait_for(lambda: self.sequence > sequence)
+
+    async def _tell_movement(self) -> None:
+        async with self._moved:
+            self._moved.notify_all()
+
     def leave(self) -> None:
         """Let go of the role after what is under way, and end `run`."""
         self._leave.set()
@@ -124,8 +134,7 @@ class Node:
         async for entry in log.follow(self._position):
             apply(self._state, entry.commit, entry.position.sequence)
             self._position = entry.position
-            async with self._moved:
-                self._moved.notify_all()
+            await self._tell_movement()
 
     async def _acquire(self, lease: Lease, folding: asyncio.Task[None]) -> bool:
         """Wait until the lease is ours. False when told to leave."""
@@ -178,6 +187,7 @@ class Node:
             patience_seconds=self._patience_seconds,
             at_rest=snapshotter.at_rest,
             may_lead=lambda: lease.remaining > 0,
+            moved=self._tell_movement,
         )
         self.leader = leader
         logger.info("leading", epoch=writer.epoch, node=self.name)

@@ -16,7 +16,6 @@ from penstock.events.manager_protocol import PushMessage
 class Session(msgspec.Struct):
     manager_id: ManagerId
     incarnation: str
-    capacity: int
     pushes: int = 0
     last_push_at: float = 0.0
     held_back: list[PushMessage] | None = None
@@ -31,9 +30,9 @@ class Sessions:
         self.capacities: dict[ManagerId, int] = {}
         """How many tasks each synchronised manager wants to hold."""
 
-    def open(self, session: Session, now: float) -> None:
+    def open(self, session: Session, capacity: int, now: float) -> None:
         self._open[session.manager_id] = session
-        self.capacities[session.manager_id] = session.capacity
+        self.capacities[session.manager_id] = capacity
         self._heard[session.manager_id] = now
 
     def close(self, manager_id: ManagerId) -> None:
@@ -47,8 +46,8 @@ class Sessions:
     def heard(self, session: Session, capacity: int, now: float) -> bool:
         """Note a sign of life. True when the manager wants more than before."""
         self._heard[session.manager_id] = now
-        grown = capacity > session.capacity
-        session.capacity = self.capacities[session.manager_id] = capacity
+        grown = capacity > self.capacities[session.manager_id]
+        self.capacities[session.manager_id] = capacity
         return grown
 
     def forgive(self, seconds: float) -> None:

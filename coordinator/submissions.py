@@ -1,14 +1,13 @@
 """From what users send to commands: validated, encoded, and cut to the size of a commit."""
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
-from penstock.coordinator.commands import SubmitTasks
+from penstock.coordinator.commands import Chunk
 from penstock.errors import Invalid, TooLarge
-from penstock.events import RetryPolicy, SpecRun, TaskArray, TaskGroupId, TaskSpec
+from penstock.events import RetryPolicy, SpecRun, TaskArray, TaskSpec
 from penstock.events.spec import validate
 from penstock.events.tasks import NO_JSON
 
@@ -17,43 +16,6 @@ CHUNK_BYTES = 256 * 1024
 MAX_SPEC_BYTES = 128 * 1024
 
 _encode = msgspec.json.Encoder().encode
-
-
-class Chunk(msgspec.Struct):
-    """Some tasks of a submission: one command."""
-
-    count: int
-    runs: list[SpecRun]
-    specs: msgspec.Raw = NO_JSON
-    template: msgspec.Raw = NO_JSON
-    parameters: msgspec.Raw = NO_JSON
-    first_index: int = 0
-    step: int = 1
-    task_keys: dict[str, int] = {}
-    offset: int = 0
-
-    def command(
-        self, task_group_id: TaskGroupId, key: str, digest: str, origin: dict[str, str]
-    ) -> SubmitTasks:
-        return SubmitTasks(
-            **origin,
-            task_group_id=task_group_id,
-            count=self.count,
-            runs=self.runs,
-            specs=self.specs,
-            template=self.template,
-            parameters=self.parameters,
-            first_index=self.first_index,
-            step=self.step,
-            key=key,
-            key_digest=digest if key else "",
-            offset=self.offset,
-            task_keys=self.task_keys,
-        )
-
-
-def digest(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def list_chunks(specs: Iterable[TaskSpec], offset: int = 0) -> Iterator[Chunk]:

@@ -5,15 +5,25 @@ The core says when that is; the clock is given, so that a test can let time pass
 
 import asyncio
 from collections.abc import Callable
+from typing import TypeAlias
 
 from penstock.clock import Clock
 from penstock.events import SECOND, Timestamp
 
+CallLater: TypeAlias = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
+
+
+def _in_this_loop(seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+    return asyncio.get_running_loop().call_later(seconds, callback)
+
 
 class Timer:
-    def __init__(self, clock: Clock, fire: Callable[[], None]) -> None:
+    def __init__(
+        self, clock: Clock, fire: Callable[[], None], call_later: CallLater = _in_this_loop
+    ) -> None:
         self._clock = clock
         self._fire = fire
+        self._call_later = call_later
         self._due: Timestamp | None = None
         self._handle: asyncio.TimerHandle | None = None
 
@@ -25,8 +35,7 @@ class Timer:
         if due is not None:
             self._due = due
             delay_seconds = max(0, due - self._clock.now()) / SECOND
-            loop = asyncio.get_running_loop()
-            self._handle = loop.call_later(delay_seconds, self._time_has_come)
+            self._handle = self._call_later(delay_seconds, self._time_has_come)
 
     def cancel(self) -> None:
         self._due = None

@@ -42,12 +42,16 @@ class Committed(msgspec.Struct, frozen=True):
     sequence: int
 
 
+def _nothing(_: Committed) -> None:
+    """What follows from most commits."""
+
+
 Done: TypeAlias = Callable[[Committed | PenstockError], Awaitable[None] | None]
 """Told the outcome. May return something to wait for, except when told `NotLeader`."""
 
 
-class Dispatch(msgspec.Struct, frozen=True):
-    """How the writer talks to the part that knows the managers."""
+class Callbacks(msgspec.Struct, frozen=True):
+    """How the writer talks to those who have to do with what it writes."""
 
     capacities: Callable[[], Mapping[ManagerId, int]]
     decided: Callable[[AnyEvent, int, int], None]
@@ -62,11 +66,11 @@ class Dispatch(msgspec.Struct, frozen=True):
 
 
 class Writer:
-    def __init__(self, log: LogWriter, state: State, clock: Clock, dispatch: Dispatch) -> None:
+    def __init__(self, log: LogWriter, state: State, clock: Clock, callbacks: Callbacks) -> None:
         self.state = state
         self._log = log
         self._clock = clock
-        self._dispatch = dispatch
+        self._callbacks = callbacks
         self._queue: deque[tuple[AnyCommand, Done]] = deque()
         self._wake = asyncio.Event()
         self._stopped = False
@@ -86,10 +90,15 @@ class Writer:
         self._queue.append((command, done))
         self._wake.set()
 
-    async def ask(self, command: AnyCommand) -> Committed:
-        """Queue a command and wait until its outcome is durable."""
+    async def ask(
+        self, command: AnyCommand, then: Callable[[Committed], None] = _nothing
+    ) -> Committed:
+        """Queue a command and wait until its outcome is durable.
+
+        `then` is called in the very moment in which it is, before anything else can happen.
+        """
         if self.full:
-            raise LogFull()
+            raise LogFull
         future: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
 
         def done(outcome: Committed | PenstockError) -> None:
@@ -98,6 +107,7 @@ class Writer:
             if isinstance(outcome, PenstockError):
                 future.set_exception(outcome)
             else:
+                then(outcome)
                 future.set_result(outcome)
 
         self.submit(command, done)
@@ -130,10 +140,10 @@ class Writer:
         decided = decide_round(
             self.state,
             self._queue,
-            self._dispatch.capacities(),
+            self._callbacks.capacities(),
             self.sequence + 1,
             self._clock.now(),
-            self._dispatch.decided,
+            self._callbacks.decided,
         )
         if self._queue:
             self._wake.set()
@@ -141,7 +151,7 @@ class Writer:
             for events in decided.commits:
                 await self._append(decided, events)
             if decided.events:
-                await self._dispatch.committed(decided.events)
+                await self._callbacks.committed(decided.events)
             else:
                 self._check_lease()
             await self._tell(decided, self.sequence)
@@ -149,10 +159,10 @@ class Writer:
             for done, _ in decided.replies:
                 done(NotLeader())
             raise
-        self._dispatch.rested()
+        self._callbacks.rested()
 
     def _check_lease(self) -> None:
-        if not self._dispatch.may_lead():
+        if not self._callbacks.may_lead():
             raise Deposed("The lease has lapsed.")
 
     async def _tell(self, decided: Round[Done], sequence: int) -> None:
@@ -163,6 +173,16 @@ class Writer:
             done, answer = replies.pop()
             outcome = answer if isinstance(answer, PenstockError) else Committed(answer, sequence)
             if (telling := done(outcome)) is not None:
+                await telling
+
+    async def _refuse_those_who_wait(self, error: LogFull) -> None:
+        """Tell those who came before it was known that the log is full. What they want is decided
+        when there is room, as the commit under way is."""
+        waiting = list(self._queue)
+        self._queue.clear()
+        self._queue.extend((command, _was_told) for command, _ in waiting)
+        for _, done in waiting:
+            if (telling := done(error)) is not None:
                 await telling
 
     async def _append(self, decided: Round[Done], events: list[bytes]) -> None:
@@ -185,6 +205,7 @@ class Writer:
                     for done, answer in decided.replies
                 ]
                 await self._tell(decided, self.sequence)
+                await self._refuse_those_who_wait(error)
                 await asyncio.sleep(FULL_RETRY_SECONDS)
                 if self._stopped:
                     raise
@@ -193,3 +214,7 @@ class Writer:
         if self.full:
             logger.info("log_has_room_again")
         self.full = False
+
+
+def _was_told(_: Committed | PenstockError) -> None:
+    """Of those who were told that the log is full: they do not hear of it again."""

@@ -18,6 +18,11 @@ epoch is for: the log refuses such a writer's commits (see `log.py`), and manage
 - **wait_for_change**: a standby waits here. It wakes when the lease is written or released, and
   at the latest after a third of the time to live: nobody announces that a lease has lapsed.
 
+The stream is kept in memory: a lease is worth nothing after a few seconds, and a full disk should
+not cost the leadership. A server that was restarted has therefore forgotten both. Whoever notices
+creates the stream again, and a holder whose lease would still hold writes it anew, if nobody else
+did so first.
+
 An answer that got lost is looked up: every write carries a word of its own by which its writer
 knows it again. The server's clock has a grain of one second, so a lease may last a second longer
 than its time to live.
@@ -26,6 +31,7 @@ than its time to live.
 import asyncio
 import time
 import uuid
+from contextlib import suppress
 
 import msgspec
 import structlog
@@ -37,6 +43,7 @@ from penstock.events.connection import Connection
 from penstock.events.jetstream_api import (
     EXPECTED_LAST_SUBJECT_SEQUENCE,
     MESSAGE_TTL,
+    STREAM_NOT_FOUND,
     WRONG_LAST_SEQUENCE,
     Problem,
     Refused,
@@ -44,6 +51,7 @@ from penstock.events.jetstream_api import (
     get_message,
     publish,
 )
+from penstock.events.streams import restore_lease_stream
 from penstock.events.subjects import Subjects
 
 logger = structlog.get_logger("penstock.lease")
@@ -165,12 +173,19 @@ class Lease:
                     if stored is not None and holder is not None and holder.word in sent:
                         self._hold(stored.seq, sent[holder.word])
                         return True
-                    self._until = 0.0
-                    return False
+                    if stored is not None or expected == 0:
+                        self._until = 0.0
+                        return False
+                    expected = 0
+                    continue
                 logger.warning("the lease was not written", why=problem.description)
             except Unanswered:
                 if give_up_at is None:
                     raise
+                with suppress(Unanswered, TimeoutError):
+                    # Nobody answers either when the stream is gone; looking creates it again.
+                    async with asyncio.timeout(give_up_at - time.monotonic()):
+                        await self._stored()
             await asyncio.sleep(next(pauses))
 
     def _hold(self, sequence: int, since: float) -> None:
@@ -202,7 +217,13 @@ class Lease:
                 {"last_by_subj": self._subjects.lease},
             )
         except Refused as refused:
+            if refused.err_code != STREAM_NOT_FOUND:
+                raise Unanswered(refused.message) from refused
+        try:
+            await restore_lease_stream(self._connection, self._subjects)
+        except Refused as refused:
             raise Unanswered(refused.message) from refused
+        return None
 
 
 def _decode(stored: StoredMessage | None) -> Holder | None:

@@ -6,8 +6,8 @@ is the writer's epoch. Every later append names the sequence that it follows and
 log refuses it otherwise. A writer that was replaced can therefore never append again.
 
 An append whose answer got lost is ambiguous. It is never simply repeated: the writer reads what
-stands at the place it aimed at. Its own commit id there means success, another one means that it
-was deposed, nothing means that the same commit may be sent again to the same place.
+stands at the place it aimed at. Its own commit there means success, an election means that it was
+deposed, nothing means that the same commit may be sent again to the same place (see `append`).
 """
 
 from collections.abc import AsyncIterator

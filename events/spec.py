@@ -1,7 +1,7 @@
 """What a task is: the spec that a user submits and that travels unchanged to the worker.
 
-The schema is whole: it names everything that a task will ever carry. `refuse_unsupported` turns
-away the fields on which no part of this version acts, so that nothing is ignored in silence.
+The schema is whole: it names everything that a task will ever carry. `validate` turns away the
+fields on which no part of this version acts, so that nothing is ignored in silence.
 """
 
 import re

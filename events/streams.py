@@ -41,7 +41,7 @@ _MATTERS: dict[str, object] = {
 }
 """Settings that an existing stream is checked for, and what the server means when it omits one."""
 
-_OPERATORS_CHOICE = {"EVENTS": {"max_age", "max_msgs"}}
+_OPERATORS_CHOICE = {"EVENTS": {"max_age", "max_msgs"}, "LEASE": {"storage"}}
 """What an operator may have set otherwise without breaking a promise."""
 
 
@@ -90,6 +90,10 @@ def stream_configurations(
         "LEASE": shared
         | {
             "name": subjects.lease_stream,
+            # Written every second and worthless after three: a disk that is full must not cost the
+            # leadership, or users would hear that nobody leads instead of what to do about it.
+            # What a restarted server forgets is written anew (see `lease.py`).
+            "storage": "memory",
             "subjects": [f"{subjects.prefix}.lease.>"],
             "discard": "old",
             "max_msgs_per_subject": 1,
@@ -117,14 +121,26 @@ async def ensure_streams(
     for purpose, config in wanted.items():
         existing = await _existing(connection, config["name"])
         if existing is None:
-            try:
-                await ask(connection, f"STREAM.CREATE.{config['name']}", config, StreamAnswer)
+            if await _create(connection, config):
                 continue
-            except Refused as refused:
-                if refused.err_code != STREAM_NAME_IN_USE:
-                    raise
             existing = (await stream_info(connection, config["name"])).config
         _check(purpose, config, existing)
+
+
+async def restore_lease_stream(connection: Connection, subjects: Subjects) -> None:
+    """Create the stream of the lease again, after a server that forgot it was restarted."""
+    await _create(connection, stream_configurations(subjects)["LEASE"])
+
+
+async def _create(connection: Connection, config: dict[str, Any]) -> bool:
+    """False when there is a stream of that name, with other settings."""
+    try:
+        await ask(connection, f"STREAM.CREATE.{config['name']}", config, StreamAnswer)
+    except Refused as refused:
+        if refused.err_code != STREAM_NAME_IN_USE:
+            raise
+        return False
+    return True
 
 
 async def _existing(connection: Connection, stream: str) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ A task id is a dense 64-bit number that the leader hands out, so that `first` an
 whole submission. An attempt is numbered from 1; only the current attempt can change an outcome.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -13,6 +13,10 @@ from penstock.events.event import Event, ManagerId, Small, TaskGroupId, TaskId, 
 from penstock.events.spec import Cause, Priority, RetryPolicy
 
 Outcome = Literal["succeeded", "failed", "cancelled"]
+TaskState = Literal["waiting", "ready", "assigned", "running", "succeeded", "failed", "cancelled"]
+TASK_STATES: tuple[TaskState, ...] = get_args(TaskState)
+ENDED: tuple[TaskState, ...] = get_args(Outcome)
+"""States that a task never leaves."""
 AttemptNumber = Annotated[int, Meta(ge=1, lt=2**31)]
 
 

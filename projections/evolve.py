@@ -97,23 +97,19 @@ def evolve(state: State, event: AnyEvent, sequence: int, index: int) -> None:
         case TasksCancelled():
             tasks.cancelled(state, event)
         case TaskCancellationRequested():
-            for asked in event.tasks:
-                task = state.tasks.get(asked.task_id)
-                if task is not None and task.attempt == asked.attempt:
-                    task.cancel_requested = True
+            tasks.cancellation_requested(state, event)
         case GroupCreated():
             state.groups.add(event.group)
         case TaskGroupCreated():
             _task_group_created(state, event)
         case TaskGroupClosed():
-            state.task_groups[event.task_group_id].lifecycle = Closed(event.at)
+            state.task_groups[event.task_group_id].lifecycle = Closed()
         case TaskGroupReopened():
             state.task_groups[event.task_group_id].lifecycle = Open()
         case TaskGroupCancelled():
-            state.task_groups[event.task_group_id].lifecycle = Cancelled(event.at)
+            state.task_groups[event.task_group_id].lifecycle = Cancelled()
         case TaskGroupCompleted():
-            group = state.task_groups[event.task_group_id]
-            group.lifecycle = Complete(event.at, event.result)
+            state.task_groups[event.task_group_id].lifecycle = Complete()
         case TaskGroupAssigned():
             state.managers[event.manager_id].task_group_id = event.task_group_id
             state.task_groups[event.task_group_id].managers.add(event.manager_id)
@@ -123,9 +119,9 @@ def evolve(state: State, event: AnyEvent, sequence: int, index: int) -> None:
         case ManagerRegistered():
             _manager_registered(state, event)
         case ManagerOnline():
-            state.managers[event.manager_id].connection = Online(event.incarnation, event.at)
+            state.managers[event.manager_id].connection = Online(event.incarnation)
         case ManagerOffline():
-            state.managers[event.manager_id].connection = Offline(event.at)
+            state.managers[event.manager_id].connection = Offline()
         case LeaderElected():
             state.epoch = sequence
             state.leader = event.node
@@ -141,7 +137,6 @@ def _task_group_created(state: State, event: TaskGroupCreated) -> None:
         id=event.task_group_id,
         name=event.name,
         group=event.group,
-        created_at=event.at,
         lifecycle=Open(),
         priority=event.priority,
         tags=frozenset(event.tags),
@@ -161,12 +156,14 @@ def _manager_registered(state: State, event: ManagerRegistered) -> None:
             id=event.manager_id,
             groups=frozenset(event.groups),
             tags=frozenset(event.tags),
+            labels=frozenset(event.labels),
             worker_count=event.worker_count,
             device=event.device,
-            connection=Offline(event.at),
+            connection=Offline(),
         )
     else:
         known.groups = frozenset(event.groups)
         known.tags = frozenset(event.tags)
+        known.labels = frozenset(event.labels)
         known.worker_count = event.worker_count
         known.device = event.device

@@ -5,6 +5,7 @@ import heapq
 from penstock.events import (
     SECOND,
     SpecRun,
+    TaskCancellationRequested,
     TaskId,
     TasksAssigned,
     TasksCancelled,
@@ -47,7 +48,6 @@ def submitted(state: State, event: TasksSubmitted, sequence: int, index: int) ->
             count=run.count,
             sequence=sequence,
             event=index,
-            offset=first - event.first,
             unfinished=run.count,
             priority=run.priority,
             timeout_seconds=run.timeout_seconds,
@@ -174,11 +174,10 @@ def requeued(state: State, event: TasksRequeued) -> None:
             group.counts.assigned -= 1
         task.failures = [
             *task.failures,
-            Failure(result.cause or "returned", result.signal, retry.counts),
+            Failure(result.cause or "returned", retry.counts),
         ]
         task.attempt += 1
         task.manager_id = ""
-        task.not_before = retry.not_before
         group.retries.add(task_id)
         task.state = "waiting"
         group.counts.waiting += 1
@@ -205,6 +204,13 @@ def cancelled(state: State, event: TasksCancelled) -> None:
     for span in event.tasks:
         for task_id in range(span.first, span.first + span.count):
             _cancel_one(state, group, task_id)
+
+
+def cancellation_requested(state: State, event: TaskCancellationRequested) -> None:
+    for asked in event.tasks:
+        task = state.tasks.get(asked.task_id)
+        if task is not None and task.attempt == asked.attempt:
+            task.cancel_requested = True
 
 
 def _cancel_all(state: State, group: TaskGroup) -> None:

@@ -19,12 +19,11 @@ from penstock.events import (
     ManagerId,
     RetryPolicy,
     TaskGroupId,
-    TaskGroupResult,
     TaskId,
     Timestamp,
 )
 
-FOLD_VERSION = 2
+FOLD_VERSION = 3
 """Raise it whenever `evolve` or these types change: older snapshots are then ignored."""
 
 
@@ -35,18 +34,13 @@ class Open(msgspec.Struct, frozen=True, tag=True):
 class Closed(msgspec.Struct, frozen=True, tag=True):
     """Accepts no more tasks, finishes those it has."""
 
-    at: Timestamp
-
 
 class Complete(msgspec.Struct, frozen=True, tag=True):
     """Closed, and every task has ended."""
 
-    at: Timestamp
-    result: TaskGroupResult
-
 
 class Cancelled(msgspec.Struct, frozen=True, tag=True):
-    at: Timestamp
+    """Given up: what had not begun is cancelled, what runs was asked to end."""
 
 
 Lifecycle: TypeAlias = Open | Closed | Complete | Cancelled
@@ -54,11 +48,10 @@ Lifecycle: TypeAlias = Open | Closed | Complete | Cancelled
 
 class Online(msgspec.Struct, frozen=True, tag=True):
     incarnation: str
-    since: Timestamp
 
 
 class Offline(msgspec.Struct, frozen=True, tag=True):
-    since: Timestamp
+    """Not heard of, or never yet."""
 
 
 Connection: TypeAlias = Online | Offline
@@ -85,7 +78,6 @@ class Failure(msgspec.Struct, frozen=True):
     """An earlier attempt of a task, as far as it matters for the next."""
 
     cause: Cause
-    signal: int | None
     counts: bool
 
 
@@ -97,7 +89,6 @@ class LiveTask(msgspec.Struct):
     state: Literal["assigned", "running", "waiting", "ready"]
     manager_id: ManagerId
     started_at: Timestamp = 0
-    not_before: Timestamp = 0
     cancel_requested: bool = False
     failures: list[Failure] = []
 
@@ -105,8 +96,8 @@ class LiveTask(msgspec.Struct):
 class Range(msgspec.Struct):
     """Consecutive tasks of one submission that share priority, time-out and retry policy.
 
-    Their specs are in the log: event `event` of the commit at `sequence`, from `offset` on. The
-    first `taken` tasks have left the queue; `skipped` are those behind them that were cancelled.
+    Their specs are in the log: event `event` of the commit at `sequence`. The first `taken` tasks
+    have left the queue; `skipped` are those behind them that were cancelled.
     """
 
     task_group_id: TaskGroupId
@@ -114,7 +105,6 @@ class Range(msgspec.Struct):
     count: int
     sequence: int
     event: int
-    offset: int
     unfinished: int
     priority: int = 0
     timeout_seconds: float | None = None
@@ -135,7 +125,6 @@ class TaskGroup(msgspec.Struct):
     id: TaskGroupId
     name: str
     group: str
-    created_at: Timestamp
     lifecycle: Lifecycle
     priority: int = 0
     tags: frozenset[str] = frozenset()
@@ -148,17 +137,28 @@ class TaskGroup(msgspec.Struct):
     """Tasks that wait for another attempt, or are ready for it."""
     managers: set[ManagerId] = set()
 
+    @property
+    def state(self) -> str:
+        return type(self.lifecycle).__name__.lower()
+
 
 class Manager(msgspec.Struct):
     id: ManagerId
     groups: frozenset[str]
     tags: frozenset[str]
+    labels: frozenset[str]
     worker_count: int
     device: Device
     connection: Connection
     task_group_id: TaskGroupId | None = None
     tasks: set[TaskId] = set()
     """Tasks that it holds, as far as the log knows."""
+
+    @property
+    def state(self) -> str:
+        if isinstance(self.connection, Offline):
+            return "offline"
+        return "idle" if self.task_group_id is None else "executing"
 
 
 class Submission(msgspec.Struct):

@@ -26,6 +26,8 @@ from penstock.projections import LiveTask, State, range_of
 T = TypeVar("T")
 
 TASKS_PER_EVENT = 1000
+OVERDUE = "Ran past its time-out, and its manager did not end it."
+"""The reason of what the coordinator ended by itself: the manager has to be told."""
 
 
 def report(command: ReportTasks, state: State, now: Timestamp) -> Decision:
@@ -166,7 +168,7 @@ def overdue(state: State, now: Timestamp) -> list[AnyEvent]:
             attempt=attempt,
             outcome="failed",
             cause="timeout",
-            message="Ran past its time-out, and its manager did not end it.",
+            message=OVERDUE,
             started_at=task.started_at,
             ended_at=now,
         )
@@ -174,7 +176,7 @@ def overdue(state: State, now: Timestamp) -> list[AnyEvent]:
     return [
         event
         for manager_id, over in by_manager.items()
-        for event in over.events(manager_id, "coordinator", "time-out")
+        for event in over.events(manager_id, "coordinator", OVERDUE)
     ]
 
 

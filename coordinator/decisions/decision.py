@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.events import AnyEvent, Attempt, TaskGroupId, TaskId, Timestamp
+from penstock.events import AnyEvent, Attempt, TaskId, Timestamp
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -15,7 +15,6 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):
-    task_group_id: TaskGroupId
     ranges: list[tuple[TaskId, int]]
     at: Timestamp
     duplicate: bool = False

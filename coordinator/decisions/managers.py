@@ -25,6 +25,7 @@ def register(command: RegisterManager, state: State, now: Timestamp) -> Decision
     if known is not None and (
         known.groups == frozenset(command.groups)
         and known.tags == frozenset(command.tags)
+        and known.labels == frozenset(command.labels)
         and known.worker_count == command.worker_count
         and known.device == command.device
     ):

@@ -56,7 +56,7 @@ def not_before(
     if result.cause in _IMMEDIATELY:
         return 0
     chosen = policy or DEFAULT
-    # Attempts are bounded by 1,000, but 2.0 ** 1000 times a second still fits into a float.
+    # 100.0 ** 1000 would overflow.
     seconds = chosen.backoff_seconds * chosen.backoff_factor ** min(result.attempt - 1, 100)
     seconds = min(seconds, chosen.backoff_max_seconds)
     seed = hashlib.blake2b(f"{task_id}.{result.attempt}".encode(), digest_size=4).digest()

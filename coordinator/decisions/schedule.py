@@ -47,7 +47,8 @@ def schedule(
         _choose_group(state, manager, now, emit)
         room = capacities[manager_id] - len(manager.tasks)
         if room > 0 and manager.task_group_id in state.backlog:
-            _assign_tasks(state, manager, min(room, MAX_ASSIGNED_AT_ONCE), now, emit)
+            group = state.task_groups[manager.task_group_id]
+            _assign_tasks(state, manager, group, min(room, MAX_ASSIGNED_AT_ONCE), now, emit)
 
 
 def eligible(manager: Manager, group: TaskGroup) -> bool:
@@ -89,9 +90,13 @@ def _choose_group(
 
 
 def _assign_tasks(
-    state: State, manager: Manager, room: int, now: Timestamp, emit: Callable[[AnyEvent], None]
+    state: State,
+    manager: Manager,
+    group: TaskGroup,
+    room: int,
+    now: Timestamp,
+    emit: Callable[[AnyEvent], None],
 ) -> None:
-    group = state.task_groups[manager.task_group_id or 0]
     while room > 0 and group.queue:
         spans = _next_spans(state, group, room)
         room -= sum(span.count for span in spans)

@@ -64,7 +64,7 @@ def close(command: CloseTaskGroup, state: State, now: Timestamp) -> Decision:
     if isinstance(group.lifecycle, Closed):
         return Decision()
     if not isinstance(group.lifecycle, Open):
-        raise _unfit(group, "closed")
+        raise unfit(group, "be closed")
     closed = TaskGroupClosed(
         **command.origin(now),
         task_group_id=group.id,
@@ -77,7 +77,7 @@ def reopen(command: ReopenTaskGroup, state: State, now: Timestamp) -> Decision:
     if isinstance(group.lifecycle, Open):
         return Decision()
     if not isinstance(group.lifecycle, Closed):
-        raise _unfit(group, "reopened")
+        raise unfit(group, "be reopened")
     reopened = TaskGroupReopened(
         **command.origin(now),
         task_group_id=group.id,
@@ -89,7 +89,7 @@ def cancel(command: CancelTaskGroup, state: State, now: Timestamp) -> Decision:
     """Waiting and ready tasks end at once; tasks that an executor holds are asked to end."""
     group = state.task_group(command.task_group_id)
     if not isinstance(group.lifecycle, Open | Closed):
-        raise _unfit(group, "cancelled")
+        raise unfit(group, "be cancelled")
     held = [
         Attempt(task_id, task.attempt)
         for manager_id in sorted(state.managers)
@@ -136,10 +136,9 @@ def complete(group: TaskGroup, now: Timestamp) -> list[AnyEvent]:
     ]
 
 
-def _unfit(group: TaskGroup, wanted: str) -> Rejected:
-    state = type(group.lifecycle).__name__.lower()
+def unfit(group: TaskGroup, wanted: str) -> Rejected:
     return Rejected(
-        f"Task group {group.name!r} is {state} and cannot be {wanted}.",
+        f"Task group {group.name!r} is {group.state} and cannot {wanted}.",
         task_group_id=group.id,
-        state=state,
+        state=group.state,
     )

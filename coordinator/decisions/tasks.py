@@ -2,6 +2,7 @@
 
 from penstock.coordinator.commands import CancelTask, SubmitTasks
 from penstock.coordinator.decisions.decision import Decision, Submitted
+from penstock.coordinator.decisions.task_groups import unfit
 from penstock.errors import Conflict, NotFound, Rejected
 from penstock.events import (
     AnyEvent,
@@ -9,7 +10,6 @@ from penstock.events import (
     Span,
     SpecRun,
     TaskCancellationRequested,
-    TaskGroupId,
     TasksCancelled,
     TasksSubmitted,
     Timestamp,
@@ -20,8 +20,38 @@ from penstock.projections.state import Submission, submission_key, task_key
 
 def submit(command: SubmitTasks, state: State, now: Timestamp) -> Decision:
     group = state.task_group(command.task_group_id)
+    chunk = command.chunk
+    repeated = _repeat_of(command, state)
+    if repeated is not None:
+        return Decision(
+            answer=Submitted(ranges=list(repeated.ranges), at=repeated.at, duplicate=True)
+        )
+    if not isinstance(group.lifecycle, Open):
+        raise unfit(group, "take tasks")
+    first_id = state.next_task_id
+    submitted = TasksSubmitted(
+        **command.origin(now),
+        task_group_id=group.id,
+        first=first_id,
+        count=chunk.count,
+        runs=[] if chunk.runs == [SpecRun(chunk.count)] else chunk.runs,
+        specs=chunk.specs,
+        template=chunk.template,
+        parameters=chunk.parameters,
+        first_index=chunk.first_index,
+        step=chunk.step,
+        key=command.key,
+        key_digest=command.key_digest,
+        offset=chunk.offset,
+        task_keys={key: first_id + index for key, index in chunk.task_keys.items()},
+    )
+    return Decision([submitted], Submitted(ranges=[(first_id, chunk.count)], at=now))
+
+
+def _repeat_of(command: SubmitTasks, state: State) -> Submission | None:
+    """What was submitted before under the same key, of the submission or of its only task."""
     if command.key:
-        known = state.keys.get(submission_key(group.id, command.key))
+        known = state.keys.get(submission_key(command.task_group_id, command.key))
         if known is not None:
             if known.digest != command.key_digest:
                 raise Conflict(
@@ -29,55 +59,21 @@ def submit(command: SubmitTasks, state: State, now: Timestamp) -> Decision:
                     "Use a new key for a new submission.",
                     key=command.key,
                 )
-            if sum(count for _, count in known.ranges) > command.offset:
-                return _repeated(group.id, known)
-    for key in command.task_keys:
-        first = state.keys.get(task_key(group.id, key))
-        if first is not None and command.count > 1:
-            raise Conflict(
-                f"A task with key {key!r} exists already in this task group. "
-                "Leave it out, or submit it alone to learn its id.",
-                key=key,
-                task_id=first.ranges[0][0],
-            )
-        if first is not None:
-            return _repeated(group.id, first)
-    if not isinstance(group.lifecycle, Open):
-        state_name = type(group.lifecycle).__name__.lower()
-        raise Rejected(
-            f"Task group {group.name!r} is {state_name} and takes no tasks. "
-            "Reopen it if it is closed, or use another.",
-            task_group_id=group.id,
-            state=state_name,
+            if sum(count for _, count in known.ranges) > command.chunk.offset:
+                return known
+    for key in command.chunk.task_keys:
+        known = state.keys.get(task_key(command.task_group_id, key))
+        if known is None:
+            continue
+        if command.chunk.count == 1:
+            return known
+        raise Conflict(
+            f"A task with key {key!r} exists already in this task group. "
+            "Leave it out, or submit it alone to learn its id.",
+            key=key,
+            task_id=known.ranges[0][0],
         )
-    first_id = state.next_task_id
-    submitted = TasksSubmitted(
-        **command.origin(now),
-        task_group_id=group.id,
-        first=first_id,
-        count=command.count,
-        runs=[] if command.runs == [SpecRun(command.count)] else command.runs,
-        first_index=command.first_index,
-        step=command.step,
-        key=command.key,
-        key_digest=command.key_digest,
-        offset=command.offset,
-        task_keys={key: first_id + place for key, place in command.task_keys.items()},
-        specs=command.specs,
-        template=command.template,
-        parameters=command.parameters,
-    )
-    return Decision(
-        [submitted],
-        Submitted(task_group_id=group.id, ranges=[(first_id, command.count)], at=now),
-    )
-
-
-def _repeated(task_group_id: TaskGroupId, known: Submission) -> Decision:
-    answer = Submitted(
-        task_group_id=task_group_id, ranges=list(known.ranges), at=known.at, duplicate=True
-    )
-    return Decision(answer=answer)
+    return None
 
 
 def cancel(command: CancelTask, state: State, now: Timestamp) -> Decision:

@@ -11,7 +11,6 @@ import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from penstock.clock import Clock
 from penstock.coordinator.http.forward import Forwarder
 from penstock.coordinator.http.problems import problem, unexpected
 from penstock.coordinator.leader import Leader
@@ -39,7 +38,6 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     node: Node
     read_model: ReadModel
     forwarder: Forwarder
-    clock: Clock
     tokens: Mapping[str, str]
     """Who may speak: name by token."""
 

@@ -11,6 +11,7 @@ from penstock.coordinator.http.operation import (
     Query,
 )
 from penstock.coordinator.http.submit import SubmissionView
+from penstock.events.tasks import TASK_STATES
 from penstock.projections.read_models import (
     ManagerView,
     Page,
@@ -19,7 +20,7 @@ from penstock.projections.read_models import (
     TaskView,
 )
 
-TASK_STATE = Query("state", {"type": "string", "enum": list(tasks.STATES)}, "Only these tasks.")
+TASK_STATE = Query("state", {"type": "string", "enum": list(TASK_STATES)}, "Only these tasks.")
 GROUP_STATE = Query(
     "state", {"type": "string", "enum": list(task_groups.STATES)}, "Only these task groups."
 )

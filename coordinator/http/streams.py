@@ -12,11 +12,11 @@ from starlette.responses import Response
 
 from penstock.coordinator.http.endpoint import answer, leader, origin
 from penstock.coordinator.http.idempotency import idempotency_key
-from penstock.coordinator.http.submit import SubmissionView, submit_chunks
+from penstock.coordinator.http.submit import joined, submit_chunks, view
 from penstock.coordinator.http.task_groups import resolve
-from penstock.coordinator.submissions import CHUNK_BYTES, digest, list_chunks
+from penstock.coordinator.submissions import CHUNK_BYTES, list_chunks
 from penstock.errors import Invalid, PenstockError
-from penstock.events import TaskId, TaskSpec
+from penstock.events import TaskId, TaskSpec, digest
 
 _decoder = msgspec.json.Decoder(TaskSpec)
 
@@ -36,7 +36,7 @@ async def submit_stream(request: Request) -> Response:
             stream_digest = stream_digest or digest(piece)
             specs = _specs(piece, lines)
             lines += piece.count(b"\n") + (not piece.endswith(b"\n"))
-            view, sequence = await submit_chunks(
+            part, sequence = await submit_chunks(
                 leader(request),
                 list(list_chunks(specs, accepted)),
                 task_group_id,
@@ -45,19 +45,14 @@ async def submit_stream(request: Request) -> Response:
                 said_by,
             )
             accepted += len(specs)
-            duplicate = duplicate or view.duplicate
-            ranges = view.ranges if view.duplicate else [*ranges, *view.ranges]
+            duplicate = duplicate or part.duplicate
+            ranges = part.ranges if part.duplicate else joined(ranges, part.ranges)
     except PenstockError as error:
         error.facts["accepted"] = accepted
         raise
     if not accepted:
         raise Invalid("The stream holds no task.")
-    submission = SubmissionView(
-        task_group_id=task_group_id,
-        ranges=ranges,
-        count=sum(count for _, count in ranges),
-        duplicate=duplicate,
-    )
+    submission = view(task_group_id, ranges, duplicate=duplicate)
     return answer(submission, status=201, sequence=sequence)
 
 

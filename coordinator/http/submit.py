@@ -1,15 +1,14 @@
 """Submitting, and waiting for the result in the same exchange."""
 
 import asyncio
+from collections.abc import Sequence
 
 import msgspec
 
-from penstock.coordinator.commands import SubmitTasks
+from penstock.coordinator.commands import Chunk, SubmitTasks
 from penstock.coordinator.leader import Leader
-from penstock.coordinator.results import Ended, Expected
-from penstock.coordinator.submissions import Chunk
-from penstock.coordinator.writer import Committed
-from penstock.errors import LogFull, NotLeader, PenstockError
+from penstock.coordinator.waiters import Ended, Expected
+from penstock.errors import NotLeader
 from penstock.events import TaskGroupId, TaskId
 from penstock.projections.read_models.views import TaskView, finished_view, moment
 
@@ -37,10 +36,16 @@ async def submit_chunks(
     sequence = 0
     results: list[TaskView] = []
     for chunk in chunks:
-        command = chunk.command(task_group_id, key, digest, origin)
+        command = SubmitTasks(
+            **origin,
+            task_group_id=task_group_id,
+            chunk=chunk,
+            key=key,
+            key_digest=digest if key else "",
+        )
         expected: Expected | None = None
         if wait:
-            committed, expected = await _submit_and_expect(leader, command)
+            committed, expected = await leader.submit_and_expect(command)
         else:
             committed = await leader.ask(command)
         sequence = committed.sequence
@@ -48,44 +53,28 @@ async def submit_chunks(
             duplicate = True
             ranges = list(committed.answer.ranges)
         else:
-            ranges = _joined(ranges, committed.answer.ranges)
+            ranges = joined(ranges, committed.answer.ranges)
         if expected is not None and (ended := await _ended(expected, wait)) is not None:
             sequence = ended.sequence
-            view = finished_view(ended.event, ended.result)
-            results = [msgspec.structs.replace(view, submitted_at=moment(committed.answer.at))]
-    submission = SubmissionView(
+            task = finished_view(ended.event, ended.result)
+            results = [msgspec.structs.replace(task, submitted_at=moment(committed.answer.at))]
+    return view(task_group_id, ranges, duplicate=duplicate, results=results), sequence
+
+
+def view(
+    task_group_id: TaskGroupId,
+    ranges: list[tuple[TaskId, int]],
+    *,
+    duplicate: bool,
+    results: Sequence[TaskView] = (),
+) -> SubmissionView:
+    return SubmissionView(
         task_group_id=task_group_id,
         ranges=ranges,
         count=sum(count for _, count in ranges),
         duplicate=duplicate,
-        results=results,
+        results=list(results),
     )
-    return submission, sequence
-
-
-async def _submit_and_expect(
-    leader: Leader, command: SubmitTasks
-) -> tuple[Committed, Expected | None]:
-    """The result is expected from the very moment of the commit: none can be missed."""
-    future: asyncio.Future[tuple[Committed, Expected | None]] = (
-        asyncio.get_running_loop().create_future()
-    )
-
-    def done(outcome: Committed | PenstockError) -> None:
-        if future.done():
-            return
-        if isinstance(outcome, PenstockError):
-            future.set_exception(outcome)
-        elif outcome.answer.duplicate:
-            future.set_result((outcome, None))
-        else:
-            task_id = outcome.answer.ranges[0][0]
-            future.set_result((outcome, leader.results.expect(task_id)))
-
-    if leader.writer.full:
-        raise LogFull
-    leader.writer.submit(command, done)
-    return await future
 
 
 async def _ended(expected: Expected, wait: float) -> Ended | None:
@@ -95,7 +84,7 @@ async def _ended(expected: Expected, wait: float) -> Ended | None:
         return None
 
 
-def _joined(
+def joined(
     ranges: list[tuple[TaskId, int]], more: list[tuple[TaskId, int]]
 ) -> list[tuple[TaskId, int]]:
     """Ranges that touch become one."""

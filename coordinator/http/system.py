@@ -21,7 +21,7 @@ from penstock.errors import PenstockError, Unavailable
 from penstock.events import digest
 
 READ_AHEAD = 32
-FOLLOW_SECONDS = 0.05
+KEEP_LOOKING_SECONDS = 5.0
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -144,4 +144,4 @@ async def _commits(node: Node, first: int, last: int, follow: bool) -> AsyncIter
             sequence = stop
         if not follow or (last and sequence > last):
             return
-        await asyncio.sleep(FOLLOW_SECONDS)
+        await node.wait_beyond(sequence - 1, KEEP_LOOKING_SECONDS)

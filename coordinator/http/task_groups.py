@@ -223,8 +223,12 @@ async def _show(
         view: object = await read_model.task_group(task_group_id)
     except Unavailable:
         group = leader(request).state.task_group(task_group_id)
-        state = type(group.lifecycle).__name__.lower()
-        view = {"id": group.id, "name": group.name, "group": group.group, "state": state}
+        view = {
+            "id": group.id,
+            "name": group.name,
+            "group": group.group,
+            "state": group.state,
+        }
     return answer(view, status=status, sequence=sequence)
 
 

@@ -1,14 +1,14 @@
 """Endpoints of tasks."""
 
 import asyncio
-from typing import Annotated, cast
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.coordinator.commands import CancelTask
+from penstock.coordinator.commands import CancelTask, Chunk
 from penstock.coordinator.http.endpoint import (
     answer,
     at_least,
@@ -29,14 +29,14 @@ from penstock.coordinator.http.streams import submit_stream
 from penstock.coordinator.http.submit import SubmissionView, submit_chunks
 from penstock.coordinator.http.task_groups import Reason, find_task_group, resolve
 from penstock.coordinator.specs import Specs
-from penstock.coordinator.submissions import Chunk, array_chunks, digest, list_chunks
+from penstock.coordinator.submissions import array_chunks, list_chunks
 from penstock.errors import Invalid, NotFound, Unavailable
-from penstock.events import TaskArray, TaskGroupId, TaskId, TaskSpec
+from penstock.events import TaskArray, TaskGroupId, TaskId, TaskSpec, digest
 from penstock.events.spec import Document
-from penstock.projections.read_models import TaskState, TaskView
+from penstock.events.tasks import ENDED, TASK_STATES
+from penstock.projections import State
+from penstock.projections.read_models import TaskView
 
-STATES = ("waiting", "ready", "assigned", "running", "succeeded", "failed", "cancelled")
-ENDED = ("succeeded", "failed", "cancelled")
 VIEW_SECONDS = 5.0
 
 TaskGroupName = Annotated[str, Meta(min_length=1, max_length=300)]
@@ -155,14 +155,14 @@ async def _present_view(request: Request, task_id: TaskId) -> TaskView:
 async def index(request: Request) -> Response:
     await at_least(request)
     state = request.query_params.get("state")
-    if state not in (None, *STATES):
-        raise Invalid(f"'state' must be one of {', '.join(STATES)}.", field="state")
+    if state not in (None, *TASK_STATES):
+        raise Invalid(f"'state' must be one of {', '.join(TASK_STATES)}.", field="state")
     task_group_id = None
     if (text := request.query_params.get("task_group")) is not None:
         task_group_id = (await find_task_group(request, text)).id
     page = await services(request).read_model.tasks(
         task_group_id=task_group_id,
-        state=cast("TaskState | None", state),
+        state=state,
         cursor=request.query_params.get("cursor"),
         limit=page_size(request),
     )
@@ -193,7 +193,22 @@ async def cancel(request: Request) -> Response:
     read_model = services(request).read_model
     try:
         await read_model.wait_for(committed.sequence, VIEW_SECONDS)
-        view: object = await read_model.task(task_id)
+        view = await read_model.task(task_id)
     except Unavailable:
-        view = {"id": task_id, "task_group_id": committed.answer, "state": "unknown"}
-    return answer(view, sequence=committed.sequence)
+        view = None
+    return answer(
+        view or _live_view(leader(request).state, task_id, committed.answer),
+        sequence=committed.sequence,
+    )
+
+
+def _live_view(state: State, task_id: TaskId, task_group_id: TaskGroupId) -> TaskView:
+    """A task as the leader knows it, when the read model does not tell."""
+    live = state.tasks.get(task_id)
+    return TaskView(
+        id=task_id,
+        task_group_id=task_group_id,
+        state=live.state if live is not None else "cancelled",
+        attempt=live.attempt if live is not None else 0,
+        cancel_requested=live is not None and live.cancel_requested,
+    )

@@ -1,4 +1,4 @@
-"""The time, as something that can be given: real in production, by hand in tests and replay."""
+"""The time, as something that can be given: real in production, by hand in tests."""
 
 import time
 from typing import Protocol

@@ -79,6 +79,54 @@ def test_a_table_in_a_pipe_is_plain_and_whole(penstock: Penstock, script: Script
     assert row.split()[:3] == ["4", name, "open"]
 
 
+def test_a_list_of_task_groups_tells_how_tasks_ended(penstock: Penstock, script: Script) -> None:
+    counts = {"total": 9, "succeeded": 1, "failed": 2, "cancelled": 3}
+    script.add(says(STATUS), items({**GROUP, "counts": counts}))
+    head, row = penstock("group", "list").stdout.splitlines()
+    shown = dict(zip(head.split(), row.split(), strict=True))
+    assert [shown[name] for name in ("TOTAL", "SUCCEEDED", "FAILED", "CANCELLED")] == list("9123")
+
+
+def test_cancelling_a_task_group_does_not_call_assigned_tasks_running(
+    penstock: Penstock, script: Script
+) -> None:
+    script.add(says({"ready_cancelled": 5, "running_cancelled": 4096}))
+    said = penstock("group", "cancel", "night").stdout
+    assert "asked 4,096 that managers hold to end" in said
+
+
+def test_tasks_that_are_missing_from_a_selection_are_noted(
+    penstock: Penstock, script: Script
+) -> None:
+    missing = problem(404, "not_found", "There is no such task.")
+    script.add(says(STATUS), says(TASK), missing, missing)
+    result = penstock("task", "list", "7-9", "-o", "quiet")
+    assert (result.exit_code, result.stdout) == (0, "7\n")
+    assert result.stderr == "There is no task 8-9.\n"
+    script.add(says(STATUS), missing, missing)
+    result = penstock("task", "list", "8-9")
+    assert (result.exit_code, result.stdout) == (3, "")
+
+
+def test_a_setting_that_is_misspelt_is_refused(
+    penstock: Penstock, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_URLL", "x")
+    result = penstock("status")
+    assert (result.exit_code, script.received) == (2, [])
+    assert "PENSTOCK_URLL" in result.stderr
+    assert penstock("status", "--help").exit_code == 0
+
+
+def test_a_task_may_run_our_commands(
+    penstock: Penstock, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TASK_ID", "TASK_GROUP_ID", "ATTEMPT", "INDEX", "TEST_NATS_URL"):
+        monkeypatch.setenv(f"PENSTOCK_{name}", "1")
+    script.add(says(STATUS))
+    assert penstock("status").exit_code == 0
+
+
 def test_a_reader_sees_what_was_accepted_before_it_asked(
     penstock: Penstock, script: Script
 ) -> None:

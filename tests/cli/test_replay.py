@@ -116,6 +116,30 @@ def test_a_log_that_breaks_off_is_not_taken_for_the_whole(
     assert "broke off at commit 2 of 4" in result.stderr
 
 
+def trouble(code: str, **facts: Any) -> bytes:
+    document = {"status": 500, "code": code, "detail": "This is why.", **facts}
+    return msgspec.json.encode({"problem": document}) + b"\n"
+
+
+def test_damage_that_the_coordinator_met_ends_the_replay_at_once(
+    penstock: Penstock, script: Script
+) -> None:
+    script.add(says(status(5)), streams(*a_log()[:2], trouble("corrupt", sequence=3)))
+    result = penstock("replay")
+    assert (result.exit_code, result.stdout) == (7, "")
+    assert "This is why." in result.stderr
+    assert len(script.received) == 2
+
+
+def test_a_replay_goes_on_where_the_coordinator_lost_the_log(
+    penstock: Penstock, script: Script
+) -> None:
+    lines = a_log()
+    script.add(says(status(5)), streams(*lines[:2], trouble("unavailable")), streams(*lines[2:]))
+    assert penstock("replay", "-o", "quiet").stdout == "4\n"
+    assert script.received[2].target == "/log?from=3&to=4"
+
+
 def test_a_busy_system_is_compared_when_it_holds_still(penstock: Penstock, script: Script) -> None:
     behind = says({**status(0), "read_model_sequence": 3})
     live = says(status(5))

@@ -107,6 +107,15 @@ def test_a_failed_task_that_is_waited_for_is_exit_code_one(
     assert "Task 7 failed: exit code 5." in result.stderr
 
 
+def test_a_reason_that_is_a_sentence_gets_no_second_full_stop(
+    penstock: Penstock, script: Script
+) -> None:
+    failed = ended(state="failed", cause="timeout", message="Ran longer than its timeout of 1 s.")
+    script.add(says(accepted(7, results=[failed]), 201))
+    result = penstock("submit", "--wait", "--", "sleep", "9")
+    assert "Task 7 failed: Ran longer than its timeout of 1 s.\n" in result.stderr
+
+
 def progress(**counts: int) -> dict[str, Any]:
     counts["succeeded"] = counts["total"] - counts.get("failed", 0) - counts.get("running", 0)
     return {"task_group_id": 4, "state": "open", "counts": counts}

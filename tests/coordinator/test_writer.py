@@ -8,7 +8,7 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.coordinator.commands import CreateTaskGroup, Initialise
-from penstock.coordinator.writer import Committed, Dispatch, Writer
+from penstock.coordinator.writer import Callbacks, Committed, Writer
 from penstock.errors import Conflict, Deposed, LogFull, NotLeader
 from penstock.events import START, AnyEvent, decode
 from penstock.events.memory import MemoryLog, MemoryStorage
@@ -24,11 +24,11 @@ class Desk:
         self.told: list[list[AnyEvent]] = []
         self.lease_holds = True
 
-    def dispatch(self) -> Dispatch:
+    def callbacks(self) -> Callbacks:
         async def committed(events: list[AnyEvent]) -> None:
             self.told.append(events)
 
-        return Dispatch(
+        return Callbacks(
             capacities=dict,
             decided=lambda event, sequence, index: None,
             committed=committed,
@@ -41,11 +41,19 @@ async def lead(log: MemoryLog, desk: Desk) -> Writer:
     log_writer = await log.elect("one", "", START, 1)
     state = State()
     apply(state, decode(await log.read(1), 1), 1)
-    writer = Writer(log_writer, state, ManualClock(10), desk.dispatch())
+    writer = Writer(log_writer, state, ManualClock(10), desk.callbacks())
     writer.submit(Initialise(actor="test"), lambda outcome: None)
     await writer.step()
     desk.told.clear()
     return writer
+
+
+async def grown(log: MemoryLog, sequence: int) -> None:
+    """Wait until the log has come so far."""
+    async with asyncio.timeout(5):
+        async for entry in log.follow(START):
+            if entry.position.sequence >= sequence:
+                return
 
 
 def create(name: str) -> CreateTaskGroup:
@@ -108,12 +116,38 @@ async def test_a_full_log_is_told_and_the_commit_is_made_when_there_is_room(
     with pytest.raises(LogFull):
         await writer.ask(create("b"))
     storage.capacity_bytes = None
-    while await log.end() < 3:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await grown(log, 3)
     writer.stop()
     await asyncio.wait_for(running, 5)
     assert "default/a" in writer.state.names
     assert len(desk.told) == 1
+
+
+async def test_those_who_wait_when_the_log_becomes_full_are_told_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.coordinator.writer.FULL_RETRY_SECONDS", 0.001)
+    storage = MemoryStorage()
+    log, desk = MemoryLog(storage), Desk()
+    writer = await lead(log, desk)
+    storage.capacity_bytes = 1
+    outcomes: list[Any] = []
+    late: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def first(outcome: Any) -> None:
+        # Before anyone can know: the commit has just been refused.
+        outcomes.append(outcome)
+        writer.submit(create("b"), late.set_result)
+
+    writer.submit(create("a"), first)
+    running = asyncio.create_task(writer.run())
+    assert isinstance(await asyncio.wait_for(late, 5), LogFull)
+    storage.capacity_bytes = None
+    await grown(log, 4)
+    writer.stop()
+    await asyncio.wait_for(running, 5)
+    assert {"default/a", "default/b"} <= set(writer.state.names)
+    assert [type(outcome) for outcome in outcomes] == [LogFull]
 
 
 async def test_stopping_lets_the_commit_under_way_end() -> None:
@@ -149,7 +183,7 @@ async def test_callers_are_answered_when_the_role_is_lost_after_the_commit() -> 
         delivering.set()
         await asyncio.Event().wait()
 
-    writer._dispatch = msgspec.structs.replace(desk.dispatch(), committed=never)
+    writer._callbacks = msgspec.structs.replace(desk.callbacks(), committed=never)
     outcomes: list[Any] = []
     writer.submit(create("a"), outcomes.append)
     running = asyncio.create_task(writer.run())

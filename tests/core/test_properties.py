@@ -5,12 +5,13 @@ import random
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.core.world import ACTOR, World, normal, recount
+from tests.core.world import ACTOR, World, normal, recount, submission
 
 from penstock.coordinator.commands import (
     AnyCommand,
     CancelTask,
     CancelTaskGroup,
+    Chunk,
     CloseTaskGroup,
     CreateTaskGroup,
     LoseManager,
@@ -65,7 +66,7 @@ def random_command(dice: random.Random, world: World) -> AnyCommand:
         return CreateTaskGroup(**ACTOR, name=name, priority=dice.randrange(3))
     if kind in (1, 2):
         key = f"k{dice.randrange(5)}" if dice.random() < 0.3 else ""
-        return random_submission(dice).command(group, key, "d", ACTOR)
+        return submission(random_submission(dice), group, key, "d")
     if kind == 3:
         return CancelTask(**ACTOR, task_id=task)
     if kind == 4 and dice.random() < 0.3:
@@ -91,7 +92,7 @@ def random_command(dice: random.Random, world: World) -> AnyCommand:
     return random_report(dice, world, manager)
 
 
-def random_submission(dice: random.Random):  # type: ignore[no-untyped-def]
+def random_submission(dice: random.Random) -> Chunk:
     policy = RetryPolicy(max_attempts=dice.randrange(1, 4)) if dice.random() < 0.5 else None
     spec = {
         "command": ["true"],

@@ -4,7 +4,7 @@ import signal
 from collections import deque
 
 import pytest
-from tests.core.world import ACTOR, World, recount
+from tests.core.world import ACTOR, World, recount, submission
 
 from penstock.coordinator.commands import (
     CancelTask,
@@ -56,7 +56,7 @@ def test_a_task_that_is_submitted_while_a_manager_has_room_is_assigned_in_the_sa
 def test_a_million_task_array_is_one_range(world: World) -> None:
     array = TaskArray(template=TaskSpec(command=["true"]), count=1_000_000)
     [chunk] = array_chunks(array)
-    world.send(chunk.command(1, "", "", ACTOR))
+    world.send(submission(chunk))
     assert len(world.state.ranges) == 1
     assert len(world.bodies[-1]) < 500
 
@@ -74,7 +74,7 @@ def test_higher_priority_goes_first_then_the_older(world: World) -> None:
 def test_a_list_with_mixed_priorities_is_assigned_in_their_order(world: World) -> None:
     specs = [TaskSpec(command=["true"], priority=place % 3) for place in range(9)]
     [chunk] = list_chunks(specs)
-    world.send(chunk.command(1, "", "", ACTOR))
+    world.send(submission(chunk))
     world.join(capacity=3)
     assert world.held() == [3, 6, 9]
 
@@ -277,8 +277,8 @@ def test_an_unknown_task_is_not_found_and_an_ended_one_cannot_be_cancelled(world
 
 def test_a_repeated_submission_is_answered_with_the_first_ids(world: World) -> None:
     [chunk] = list_chunks([TaskSpec(command=["true"])] * 3)
-    first = world.send(chunk.command(1, "key", "digest", ACTOR))
-    again = world.send(chunk.command(1, "key", "digest", ACTOR))
+    first = world.send(submission(chunk, key="key", digest="digest"))
+    again = world.send(submission(chunk, key="key", digest="digest"))
     assert again.ranges == first.ranges
     assert again.duplicate
     assert world.state.task_groups[1].counts.total == 3
@@ -286,17 +286,17 @@ def test_a_repeated_submission_is_answered_with_the_first_ids(world: World) -> N
 
 def test_the_same_key_for_another_submission_is_a_conflict(world: World) -> None:
     [chunk] = list_chunks([TaskSpec(command=["true"])])
-    world.send(chunk.command(1, "key", "one", ACTOR))
+    world.send(submission(chunk, key="key", digest="one"))
     with pytest.raises(Conflict):
-        world.send(chunk.command(1, "key", "another", ACTOR))
+        world.send(submission(chunk, key="key", digest="another"))
 
 
 def test_a_long_submission_that_was_cut_off_goes_on_where_it_stopped(world: World) -> None:
     specs = [TaskSpec(command=["x" * 1000])] * 1000
     chunks = list(list_chunks(specs))
     assert len(chunks) > 2
-    world.send(chunks[0].command(1, "key", "d", ACTOR))
-    answers = [world.send(chunk.command(1, "key", "d", ACTOR)) for chunk in chunks]
+    world.send(submission(chunks[0], key="key", digest="d"))
+    answers = [world.send(submission(chunk, key="key", digest="d")) for chunk in chunks]
     assert answers[0].duplicate
     assert not answers[1].duplicate
     assert world.state.task_groups[1].counts.total == 1000
@@ -304,8 +304,8 @@ def test_a_long_submission_that_was_cut_off_goes_on_where_it_stopped(world: Worl
 
 def test_a_task_key_names_one_task(world: World) -> None:
     [chunk] = list_chunks([TaskSpec(command=["true"], key="volume-7")])
-    first = world.send(chunk.command(1, "", "", ACTOR))
-    again = world.send(chunk.command(1, "", "", ACTOR))
+    first = world.send(submission(chunk))
+    again = world.send(submission(chunk))
     assert again.ranges == first.ranges
     assert again.duplicate
 

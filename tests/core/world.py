@@ -5,9 +5,11 @@ from typing import Any
 
 from penstock.coordinator.commands import (
     AnyCommand,
+    Chunk,
     Initialise,
     RegisterManager,
     ReportTasks,
+    SubmitTasks,
     SynchroniseManager,
 )
 from penstock.coordinator.decisions import decide_round
@@ -28,6 +30,10 @@ from penstock.events.commit import assemble
 from penstock.projections import State, advance, apply, decode_state, encode_state
 
 ACTOR = {"actor": "user:test"}
+
+
+def submission(chunk: Chunk, group: int = 1, key: str = "", digest: str = "") -> SubmitTasks:
+    return SubmitTasks(**ACTOR, task_group_id=group, chunk=chunk, key=key, key_digest=digest)
 
 
 class World:
@@ -71,7 +77,7 @@ class World:
         spec = spec or {"command": ["true"]}
         specs = [TaskSpec(**spec) for _ in range(count)]
         first = self.state.next_task_id
-        self.send(*(chunk.command(group, "", "", ACTOR) for chunk in list_chunks(specs)))
+        self.send(*(submission(chunk, group) for chunk in list_chunks(specs)))
         return first
 
     def join(self, manager_id: str = "m1", capacity: int = 10, **properties: Any) -> None:

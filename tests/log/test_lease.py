@@ -9,6 +9,8 @@ from tests.log.proxy import Proxy
 from penstock.events import Subjects
 from penstock.events.connection import Connection, connect
 from penstock.events.lease import Lease
+from penstock.events.streams import ensure_streams
+from penstock.up.nats import NatsServer
 
 pytestmark = pytest.mark.anyio
 
@@ -61,6 +63,38 @@ async def test_a_restarted_node_takes_its_own_lease_at_once(
     assert not await before.renew()
     assert before.remaining == 0
     assert await after.renew()
+
+
+async def test_a_server_that_was_restarted_costs_the_holder_nothing(own_nats: NatsServer) -> None:
+    connection = await connect(own_nats.url, "test")
+    subjects = Subjects()
+    await ensure_streams(connection, subjects)
+    holder = _lease(connection, subjects, "a", ttl_seconds=20)
+    assert await holder.acquire()
+    assert await holder.renew()
+    await own_nats.kill()
+    await own_nats.start()
+    assert await holder.renew()
+    assert await holder.renew()
+    assert not await _lease(connection, subjects, "b").acquire()
+    await connection.close()
+
+
+async def test_after_a_restart_the_first_to_come_holds_the_lease(own_nats: NatsServer) -> None:
+    connection = await connect(own_nats.url, "test")
+    subjects = Subjects()
+    await ensure_streams(connection, subjects)
+    holder = _lease(connection, subjects, "a", ttl_seconds=20)
+    standby = _lease(connection, subjects, "b", ttl_seconds=20)
+    assert await holder.acquire()
+    assert await holder.renew()
+    await own_nats.kill()
+    await own_nats.start()
+    await connection.ready()
+    assert await standby.acquire()
+    assert not await holder.renew()
+    assert holder.remaining == 0
+    await connection.close()
 
 
 async def test_a_released_lease_is_taken_at_once(

@@ -24,6 +24,7 @@ async def test_streams_are_made_once_however_many_ask(
     assert (log["storage"], log["discard"], log["compression"]) == ("file", "new", "s2")
     assert log["deny_delete"]
     assert log["max_age"] == 0
+    assert (await stream_info(connection, subjects.lease_stream)).config["storage"] == "memory"
 
 
 async def test_deployments_with_other_prefixes_do_not_meet(
@@ -65,6 +66,16 @@ async def test_an_operator_may_keep_events_for_another_time(
     connection: Connection, subjects: Subjects
 ) -> None:
     await ensure_streams(connection, subjects, events_max_age_seconds=60)
+
+
+async def test_a_lease_that_was_made_on_disk_may_stay_there(
+    nats_url: str, subjects: Subjects
+) -> None:
+    connection = await connect(nats_url, "test")
+    config = stream_configurations(subjects)["LEASE"] | {"storage": "file"}
+    await ask(connection, f"STREAM.CREATE.{subjects.lease_stream}", config, StreamAnswer)
+    await ensure_streams(connection, subjects)
+    await connection.close()
 
 
 async def test_nobody_at_the_address_is_said_after_a_while(nats_url: str) -> None:

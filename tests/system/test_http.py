@@ -294,3 +294,21 @@ def test_progress_is_streamed_until_all_is_done(running: Running) -> None:
     assert "event: progress" in lines
     done = json.loads(lines[lines.index("event: done") + 1].removeprefix("data: "))
     assert (done["finished"], done["total"]) == (20, 20)
+
+
+def test_a_task_group_may_be_named_with_its_group_in_a_path(ask: Callable[..., Answer]) -> None:
+    # Its name is that of an endpoint on purpose.
+    _, created, _ = ask("POST", "/task-groups", {"name": "progress"})
+    status, shown, _ = ask("GET", "/task-groups/default%2Fprogress")
+    assert (status, shown.get("id")) == (200, created["id"])
+    status, shown, _ = ask("GET", "/task-groups/default%2fprogress/progress")
+    assert (status, shown.get("task_group_id")) == (200, created["id"])
+    status, shown, _ = ask("POST", "/task-groups/default%2Fprogress/close")
+    assert (status, shown["state"]) == (200, "complete")
+
+
+@pytest.mark.parametrize("name", ["", "bad name", "12", "a/b", "ä", "x" * 129])
+def test_a_name_that_is_none_is_refused_in_words(ask: Callable[..., Answer], name: str) -> None:
+    status, problem, _ = ask("POST", "/task-groups", {"name": name})
+    assert (status, problem["code"]) == (400, "invalid")
+    assert "letters (a-z), digits, '_', '.' and '-', and not only digits" in problem["detail"]

@@ -12,8 +12,9 @@ import msgspec
 import psutil
 import pytest
 
-from penstock.errors import Conflict, Invalid, Unavailable
-from penstock.up import leftovers, main
+from penstock.cli import exits
+from penstock.errors import Conflict, Corrupt, Invalid, Unavailable
+from penstock.up import guard, leftovers, main
 from penstock.up.command import Command
 from penstock.up.data_directory import DataDirectory, Owner
 from penstock.up.guard import Server, next_delay
@@ -144,6 +145,53 @@ async def test_a_process_that_does_not_stay_up_ends_the_start_with_its_own_words
     with pytest.raises(Unavailable, match="no spoon"):
         await system.start()
     assert not alive([one.pid for one in system.processes.values()])
+
+
+DAMAGED = """
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+print('{"event": "found", "level": "error"}', flush=True)
+signal.sigwait({signal.SIGUSR1})
+print("penstock: The log jumps.", flush=True)
+raise SystemExit(7)
+"""
+
+
+async def test_a_process_that_finds_the_log_damaged_is_not_started_again(scratch: Path) -> None:
+    def table(system: System) -> dict[str, Server]:
+        finder = Command(
+            "projector",
+            [sys.executable, "-c", DAMAGED],
+            environment=system.environment(),
+            log=system.data.log("projector"),
+        )
+        return {"projector": finder, **stand_ins(system)}
+
+    async with System(Settings(data=scratch, listen="127.0.0.1:0"), table) as system:
+        projector = system.processes["projector"]
+        projector.send(signal.SIGUSR1)
+        with pytest.raises(Corrupt, match=r"^The log jumps\.\n.*projector.*operate.md"):
+            await asyncio.wait_for(system.until_damaged(), 10)
+        assert system.processes["projector"] is projector
+    assert guard.EXIT_CORRUPT == exits.CORRUPT
+
+
+async def test_a_manager_that_is_late_does_not_hold_up_the_start_for_ever(
+    scratch: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def without_managers(system: System) -> dict[str, Server]:
+        lonely = Command(
+            "coordinator",
+            [sys.executable, STAND_IN, "no managers"],
+            environment=system.environment(listen=system.url.removeprefix("http://")),
+            log=system.data.log("coordinator"),
+        )
+        return stand_ins(system) | {"coordinator": lonely}
+
+    settings = Settings(data=scratch, listen="127.0.0.1:0", manager_seconds=0.3)
+    async with System(settings, without_managers) as system:
+        assert system.data.address() is not None
+    assert "no manager is online yet" in capsys.readouterr().out
 
 
 async def test_settings_of_another_system_do_not_reach_the_children(

@@ -22,7 +22,7 @@ def group() -> None:
 @click.option("--description", help="What it is about.")
 @click.option("--priority", type=int, help="Higher goes first.")
 @click.option("--tag", multiple=True, help="A manager must have all of these tags.")
-@click.option("--label", multiple=True, help="Label to find it by.")
+@click.option("--label", multiple=True, help="Label, kept with the task group and shown with it.")
 @click.option("--max-managers", type=click.IntRange(1), help="At most so many managers at a time.")
 @click.option("--prefetch", type=click.IntRange(0), help="Tasks a manager keeps in its buffer.")
 @pass_session
@@ -77,15 +77,26 @@ def list_groups(session: Session, *, state: str | None, limit: int) -> None:
             click.echo(found.id)
     else:
         show.table(
-            ["id", "name", "state", "done", "failed", "total", "managers", "created"],
+            [
+                "id",
+                "name",
+                "state",
+                "total",
+                "succeeded",
+                "failed",
+                "cancelled",
+                "managers",
+                "created",
+            ],
             [
                 [
                     found.id,
                     found.name,
                     found.state,
-                    show.count(found.counts.finished),
-                    show.count(found.counts.failed),
                     show.count(found.counts.total),
+                    show.count(found.counts.succeeded),
+                    show.count(found.counts.failed),
+                    show.count(found.counts.cancelled),
                     len(found.managers),
                     found.created_at,
                 ]
@@ -168,8 +179,8 @@ def cancel(session: Session, *, name: str, reason: str, keep_running: bool) -> i
     else:
         click.echo(
             f"Cancelled {show.count(done.ready_cancelled)} tasks that had not begun; asked "
-            f"{show.count(done.running_cancelled)} that run to end; "
-            f"{show.count(done.running_not_cancellable)} run on."
+            f"{show.count(done.running_cancelled)} that managers hold to end; "
+            f"{show.count(done.running_not_cancellable)} go on."
         )
     return exits.OK
 

@@ -1,6 +1,10 @@
 """`penstock coordinator` and `penstock projector`: the processes, configured by the environment."""
 
+from collections.abc import Callable
+
 import click
+
+from penstock.errors import Corrupt
 
 
 @click.command()
@@ -12,7 +16,7 @@ def coordinator() -> None:
     """
     from penstock.coordinator.main import run
 
-    run()
+    _run(run)
 
 
 @click.command()
@@ -24,4 +28,17 @@ def projector() -> None:
     """
     from penstock.projections.read_models.main import run
 
-    run()
+    _run(run)
+
+
+def _run(process: Callable[[], None]) -> None:
+    """Run a process to its end. Damage ends it as such, wherever in it that was found."""
+    try:
+        process()
+    except BaseExceptionGroup as group:
+        damage: BaseException | None = group.subgroup(Corrupt)
+        if damage is None:
+            raise
+        while isinstance(damage, BaseExceptionGroup):
+            damage = damage.exceptions[0]
+        raise damage from None

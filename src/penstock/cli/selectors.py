@@ -7,6 +7,7 @@ last      the newest task
 """
 
 import re
+from collections.abc import Iterable
 
 import click
 import msgspec
@@ -72,6 +73,17 @@ def indexes(text: str) -> Indexes:
         return parse_array(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
+    """Ids as pairs of first id and count."""
+    found: list[tuple[int, int]] = []
+    for one in sorted(ids):
+        if found and sum(found[-1]) == one:
+            found[-1] = (found[-1][0], found[-1][1] + 1)
+        else:
+            found.append((one, 1))
+    return found
 
 
 def show_ranges(ranges: list[tuple[int, int]]) -> list[str]:

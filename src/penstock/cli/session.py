@@ -5,10 +5,13 @@ the last one wins.
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
+
+from penstock.configuration import refuse_unknown
 
 if TYPE_CHECKING:
     from penstock.client import Client
@@ -100,6 +103,11 @@ class Command(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.extend(_anywhere(hidden=False))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        # Here and not earlier: `--help` answers in any environment.
+        refuse_unknown(os.environ)
+        return super().invoke(ctx)
 
 
 class Group(click.Group):

@@ -40,7 +40,7 @@ BYTES_IN_A_REQUEST = 2 * 1024 * 1024
 @click.option("--timeout", type=duration, help="End the task after this time: 45s, 5m, 1h30m.")
 @click.option("--priority", metavar="N|NAME", help="A number, or low, normal, high, critical.")
 @click.option("--retries", type=click.IntRange(0, 999), help="Try again so often when it fails.")
-@click.option("--label", multiple=True, help="Label to find the task by.")
+@click.option("--label", multiple=True, help="Label, kept with the task and shown with it.")
 @click.option("--key", help="Idempotency key: a repeat with the same key submits nothing new.")
 @click.option("--wait", is_flag=True, help="Wait for the end; exit 1 when any task failed.")
 @click.option("--progress", is_flag=True, help="Wait, and show a progress bar.")
@@ -292,6 +292,10 @@ def _ended(session: Session, task: "Task") -> int:
         if task.result is not None:
             show.json(task.result)
         if not task.succeeded:
-            show.note(f"Task {task.id} {task.state}: {why(task) or 'no reason given'}.")
+            show.note(f"Task {task.id} {task.state}: {_sentence(why(task) or 'no reason given')}")
             show.note(f"See all of it: penstock task show {task.id}")
     return exits.OK if task.succeeded else exits.FAILED
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."

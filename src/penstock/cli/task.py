@@ -1,7 +1,8 @@
 """`penstock task`: single tasks, by id, range or 'last'."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -18,6 +19,7 @@ MAX_SELECTED = 10_000
 AT_ONCE = 20
 
 Selector = Indexes | str
+T = TypeVar("T")
 
 
 @click.group(cls=Group)
@@ -51,7 +53,7 @@ def list_tasks(
         if not chosen:
             found = client.tasks(task_group=task_group, state=wanted, limit=limit)
             return [one async for one in found]
-        named = await _tasks(client, chosen)
+        named = await _existing(client, chosen)
         return [one for one in named if wanted is None or one.state == wanted][:limit]
 
     tasks = session.ask_fresh(conversation)
@@ -168,13 +170,37 @@ async def _last(client: "Client") -> int:
     return last
 
 
-async def _tasks(client: "Client", chosen: tuple[Selector, ...]) -> "list[Task]":
+async def _existing(client: "Client", chosen: tuple[Selector, ...]) -> "list[Task]":
+    """Those of the tasks that exist; the others are noted. Raises `NotFound` when none does."""
     ids = await _ids(client, chosen)
+
+    async def one(task_id: int) -> "Task | int":
+        try:
+            return await client.task(task_id)
+        except NotFound:
+            return task_id
+
+    found = await _at_once(one, ids)
+    missing = [task_id for task_id in found if isinstance(task_id, int)]
+    if missing:
+        text = f"There is no task {', '.join(selectors.show_ranges(selectors.ranges(missing)))}."
+        if len(missing) == len(found):
+            raise NotFound(text)
+        show.note(text)
+    return [task for task in found if not isinstance(task, int)]
+
+
+async def _tasks(client: "Client", chosen: tuple[Selector, ...]) -> "list[Task]":
+    return await _at_once(client.task, await _ids(client, chosen))
+
+
+async def _at_once(ask: Callable[[int], Awaitable[T]], ids: list[int]) -> list[T]:
+    """Ask about many tasks, some at a time."""
     places = asyncio.Semaphore(AT_ONCE)
 
-    async def one(task_id: int) -> "Task":
+    async def one(task_id: int) -> T:
         async with places:
-            return await client.task(task_id)
+            return await ask(task_id)
 
     return list(await asyncio.gather(*(one(task_id) for task_id in ids)))
 

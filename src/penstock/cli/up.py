@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,9 +23,19 @@ DEFAULT_LISTEN = "127.0.0.1:8470"
     "--listen", default=None, metavar="HOST:PORT", help=f"Default {DEFAULT_LISTEN}; port 0 is any."
 )
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Default: one per core.")
+@click.option(
+    "--tag", "tags", multiple=True, metavar="TAG", help="Of the manager; may be repeated."
+)
 @click.option("--detach", "-d", is_flag=True, help="Run in the background; stop with 'down'.")
 @pass_session
-def up(session: Session, *, listen: str | None, workers: int | None, detach: bool) -> None:
+def up(
+    session: Session,
+    *,
+    listen: str | None,
+    workers: int | None,
+    tags: tuple[str, ...],
+    detach: bool,
+) -> None:
     """Start a system: NATS, Postgres, coordinator, projector, manager.
 
     All that it keeps is in the data directory; started there again, it goes on where it was.
@@ -33,7 +44,7 @@ def up(session: Session, *, listen: str | None, workers: int | None, detach: boo
     from penstock.up import System, main
 
     set_up_logging(os.environ.get("PENSTOCK_LOG_LEVEL") or "warning")
-    settings = _settings(session, listen, workers)
+    settings = _settings(session, listen, workers, tags)
     if detach:
         _ready(session, main.start_detached(settings).url, settings.data)
         return
@@ -82,14 +93,25 @@ def _data(session: Session) -> Path:
     return Path(session.data or os.environ.get("PENSTOCK_DATA") or "penstock-data")
 
 
-def _settings(session: Session, listen: str | None, workers: int | None) -> "Settings":
+def _settings(
+    session: Session, listen: str | None, workers: int | None, tags: Sequence[str] = ()
+) -> "Settings":
     from penstock.up import Settings
 
     return Settings(
         data=_data(session),
         listen=listen or os.environ.get("PENSTOCK_LISTEN") or DEFAULT_LISTEN,
         workers=workers or _whole_number("PENSTOCK_WORKERS"),
+        tags=_tags(tags),
     )
+
+
+def _tags(given: Sequence[str]) -> list[str]:
+    for tag in given:
+        if "," in tag:
+            raise Invalid(f"A tag holds no comma: {tag!r}. Repeat --tag for each.")
+    tags = given or (os.environ.get("PENSTOCK_TAGS") or "").split(",")
+    return [tag.strip() for tag in tags if tag.strip()]
 
 
 def _whole_number(variable: str) -> int:

@@ -25,6 +25,8 @@ from penstock.errors import Deposed, Invalid, LogFull, PenstockError, Unavailabl
 
 LARGE_BODY_BYTES = 512 * 1024
 MAX_CONNECTIONS = 100
+PROBLEM_LINE = b'{"problem":'
+"""How the last line of a stream begins when the coordinator could not go on."""
 
 Parameters = Mapping[str, str]
 
@@ -45,6 +47,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """May be carried out twice: it changes nothing, or carries an idempotency key."""
     wait_seconds: float = 0.0
     """How long the coordinator was asked to wait before it answers."""
+
+
+class _ProblemLine(msgspec.Struct, frozen=True):
+    problem: msgspec.Raw
 
 
 class _Broken(Exception):
@@ -123,7 +129,7 @@ class Connection:
                 body = await response.read()
                 self._answered = True
                 if response.status >= 400:
-                    raise self._failure(response, body)
+                    raise self._failure(response.status, body, response.headers.get("Retry-After"))
                 sequence = int(response.headers.get("Penstock-Sequence", "0"))
                 self.last_write = max(self.last_write, sequence)
                 return Reply(body, sequence)
@@ -136,11 +142,15 @@ class Connection:
             async with self._open(request, timeout) as response:
                 self._answered = True
                 if response.status >= 400:
-                    raise self._failure(response, await response.read())
+                    raise self._failure(
+                        response.status, await response.read(), response.headers.get("Retry-After")
+                    )
                 rest = b""
                 async for chunk in response.content.iter_any():
                     *lines, rest = (rest + chunk).split(b"\n")
                     for line in lines:
+                        if line.startswith(PROBLEM_LINE):
+                            raise self._said(line)
                         yield line
                 if rest:
                     yield rest
@@ -179,18 +189,22 @@ class Connection:
             allow_redirects=False,
         )
 
-    def _failure(self, response: aiohttp.ClientResponse, body: bytes) -> Exception:
-        error = exception(response.status, body, self.address.url)
+    def _said(self, line: bytes) -> Exception:
+        """What the last line of a stream that came to a bad end stands for."""
+        try:
+            line = bytes(msgspec.json.decode(line, type=_ProblemLine).problem)
+        except msgspec.DecodeError:
+            return self._lost()
+        return self._failure(500, line)
+
+    def _failure(self, status: int, body: bytes, pause: str | None = None) -> Exception:
+        error = exception(status, body, self.address.url)
         if isinstance(error, LogFull):
             return error
         if isinstance(error, Unavailable | Deposed):
             # A gateway speaks for a coordinator that may have done what it was asked to.
-            sent = response.status in (502, 504)
-            return _Broken(
-                error,
-                sent=sent,
-                retry_after_seconds=retry_after(response.headers.get("Retry-After")),
-            )
+            sent = status in (502, 504)
+            return _Broken(error, sent=sent, retry_after_seconds=retry_after(pause))
         return error
 
     def _broken(self, error: Exception) -> _Broken:

@@ -5,7 +5,7 @@ import sys
 
 import msgspec
 
-from penstock.errors import Conflict, PenstockError
+from penstock.errors import PenstockError
 from penstock.logging import set_up_logging
 from penstock.up import main
 from penstock.up.supervisor import Settings
@@ -17,8 +17,8 @@ def run(settings: str) -> int:
         set_up_logging(decoded.log_level)
         asyncio.run(main.run(decoded))
     except PenstockError as error:
-        sys.stderr.write(f"{error.message}\n")
-        return main.EXIT_CONFLICT if isinstance(error, Conflict) else 1
+        sys.stderr.write(f"{main.MESSAGE}{error.message}\n")
+        return next((code for kind, code in main.EXIT_CODES.items() if isinstance(error, kind)), 1)
     return 0
 
 

@@ -1,12 +1,17 @@
-"""Keeps one server running: starts it again when it dies, more patiently each time."""
+"""Keeps one server running: starts it again when it dies, more patiently each time.
+
+One that ends because the log is damaged is not started again: it would find the same damage, and
+whatever is written on top of it makes things worse.
+"""
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import structlog
 
-from penstock.errors import PenstockError, Unavailable
+from penstock.errors import Corrupt, PenstockError, Unavailable
 from penstock.up.process import Process
 
 _log = structlog.get_logger("penstock.up")
@@ -14,6 +19,9 @@ _log = structlog.get_logger("penstock.up")
 FIRST_DELAY_SECONDS = 0.1
 LONGEST_DELAY_SECONDS = 5.0
 HEALTHY_SECONDS = 10.0
+
+EXIT_CORRUPT = 7
+"""How our own processes say that the log is damaged."""
 
 
 class Server(Protocol):
@@ -36,11 +44,19 @@ def next_delay(delay_seconds: float, lived_seconds: float) -> float:
 
 
 class Guard:
-    def __init__(self, name: str, server: Server, *, restart: bool = True) -> None:
+    def __init__(
+        self,
+        name: str,
+        server: Server,
+        *,
+        restart: bool = True,
+        when_damaged: Callable[[Corrupt], None] = lambda _: None,
+    ) -> None:
         self.name = name
         self.server = server
         self.deaths = 0
         self._restart = restart
+        self._when_damaged = when_damaged
         self._watching: asyncio.Task[None] | None = None
         self._started = asyncio.Condition()
 
@@ -88,6 +104,9 @@ class Guard:
             since = time.monotonic()
             code = await self.process.wait()
             self.deaths += 1
+            if code == EXIT_CORRUPT:
+                self._when_damaged(self._damage(self.process))
+                return
             _log.warning("process_ended", process=self.name, code=code, restart=self._restart)
             if not self._restart:
                 return
@@ -100,6 +119,13 @@ class Guard:
             else:
                 _log.info("process_restarted", process=self.name, pid=self.process.pid)
                 await self._tell()
+
+    def _damage(self, process: Process) -> Corrupt:
+        return Corrupt(
+            f"{process.last_words()}\n"
+            f"The {self.name} found this and the system was stopped; see {process.log}. Keep all "
+            "files as they are, and read 'The log is damaged' in docs/how-to/operate.md."
+        )
 
     async def _tell(self) -> None:
         async with self._started:

@@ -1,6 +1,5 @@
 """What `penstock up` and `penstock down` do."""
 
-import asyncio
 import signal
 import subprocess
 import sys
@@ -10,29 +9,34 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.errors import Conflict, Unavailable
-from penstock.up import command, leftovers
+from penstock.errors import Conflict, Corrupt, PenstockError, Unavailable
+from penstock.up import command, guard, leftovers
 from penstock.up.data_directory import Address, DataDirectory
 from penstock.up.nats import NatsServer
 from penstock.up.postgres import PostgresServer
 from penstock.up.signals import until_stopped
 from penstock.up.supervisor import Settings, System
 
-EXIT_CONFLICT = 3
-"""How the background process says that the data directory is in use."""
+EXIT_CODES: dict[type[PenstockError], int] = {Conflict: 3, Corrupt: guard.EXIT_CORRUPT}
+"""How the background process says that the data directory is in use, or the log damaged."""
+MESSAGE = "penstock: "
+"""What the last words of the background process begin with, after its log."""
 
 _POLL_SECONDS = 0.02
 _STOP_SECONDS = 60.0
 
 
 async def run(settings: Settings, when_ready: Callable[[System], None] | None = None) -> None:
-    """Run a system until SIGINT, SIGTERM or SIGHUP, then stop it cleanly."""
+    """Run a system until SIGINT, SIGTERM or SIGHUP, then stop it cleanly.
+
+    Raises `Corrupt` when a process finds that the log is damaged; the system is stopped then too.
+    """
 
     async def supervise() -> None:
         async with System(settings) as system:
             if when_ready is not None:
                 when_ready(system)
-            await asyncio.Event().wait()
+            await system.until_damaged()
 
     await until_stopped(supervise())
 
@@ -64,9 +68,11 @@ def start_detached(settings: Settings) -> Address:
             child.returncode = 0
             return address
         time.sleep(_POLL_SECONDS)
-    said = log.read_bytes()[before:].decode(errors="replace").strip()
-    kind = Conflict if child.returncode == EXIT_CONFLICT else Unavailable
-    raise kind(said or f"The system ended with code {child.returncode}; see {log}.")
+    said = log.read_bytes()[before:].decode(errors="replace")
+    said = f"\n{said}".partition(f"\n{MESSAGE}")[2].strip() or said.strip()
+    code = child.returncode
+    kind = next((kind for kind, its in EXIT_CODES.items() if its == code), Unavailable)
+    raise kind(said or f"The system ended with code {code}; see {log}.")
 
 
 async def down(directory: Path) -> bool:

@@ -71,6 +71,11 @@ class Process:
         self.send(signal.SIGKILL)
         return await self.wait()
 
+    def last_words(self) -> str:
+        """The message with which one of our own processes gave up."""
+        *_, line = ["", *self.output().splitlines()]
+        return line.removeprefix("penstock: ")
+
     def output(self, lines: int = 12) -> str:
         """The end of what this process wrote to its log, to explain a failure."""
         with self.log.open("rb") as file:

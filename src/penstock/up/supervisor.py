@@ -16,12 +16,13 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 import aiohttp
 import msgspec
+import structlog
 
-from penstock.errors import Invalid, NotFound, Unavailable
+from penstock.errors import Corrupt, Invalid, NotFound, Unavailable
 from penstock.up import private
 from penstock.up.command import Command, end_leftovers, penstock
 from penstock.up.data_directory import Address, DataDirectory
@@ -29,6 +30,8 @@ from penstock.up.guard import Guard, Server
 from penstock.up.nats import NatsServer
 from penstock.up.postgres import PostgresServer
 from penstock.up.process import Process
+
+_log = structlog.get_logger("penstock.up")
 
 _POLL_SECONDS = 0.02
 _DEATHS_BEFORE_GIVING_UP = 3
@@ -41,11 +44,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     listen: str = "127.0.0.1:8470"
     workers: int = 0
     """Worker processes of the manager; 0 is one per core."""
+    tags: list[str] = []
+    """Tags of the manager."""
     prefix: str = "penstock"
     log_level: str = "info"
     restart: bool = True
     """Start again what dies. Off, a test can see what the others do without it."""
     ready_seconds: float = 60.0
+    max_store_bytes: int | None = None
+    """What NATS may keep on disk; None leaves it to NATS."""
+    manager_seconds: float = 10.0
+    """How long to wait for the manager. Without it the system can be used, only nothing runs."""
+
+
+class _Manager(msgspec.Struct, frozen=True):
+    state: str
+
+
+class _Managers(msgspec.Struct, frozen=True):
+    items: list[_Manager]
 
 
 Table = Callable[["System"], dict[str, Server]]
@@ -63,10 +80,13 @@ class System:
         self._listen = ("", 0)
         self._guards: dict[str, Guard] = {}
         self._held = AsyncExitStack()
+        self._damage: Corrupt | None = None
+        self._damaged = asyncio.Event()
         self._nats = NatsServer(
             self.data.nats,
             credentials=self.data.nats_credentials,
             log=self.data.log("nats"),
+            max_store_bytes=settings.max_store_bytes,
         )
         self._postgres = PostgresServer(self.data.postgres, log=self.data.log("postgres"))
 
@@ -113,6 +133,8 @@ class System:
             for name, server in self._table(self).items():
                 await self.add(name, server)
             await self.ready(self._give_up_on_the_dead)
+            if "manager" in self._guards:
+                await self._manager_online()
             self._publish()
         except BaseException as error:
             await self.aclose()
@@ -126,7 +148,9 @@ class System:
 
     async def add(self, name: str, server: Server) -> None:
         """Run one more server under this supervisor."""
-        guard = self._guards[name] = Guard(name, server, restart=self.settings.restart)
+        guard = self._guards[name] = Guard(
+            name, server, restart=self.settings.restart, when_damaged=self._note_damage
+        )
         self._held.push_async_callback(guard.stop)
         await guard.start()
 
@@ -162,7 +186,30 @@ class System:
                 f"The system was not ready within {limit:g} seconds; see {self.data.logs}."
             ) from error
 
+    async def until_damaged(self) -> NoReturn:
+        """Wait until a process finds that the log is damaged. Raises what it said."""
+        await self._damaged.wait()
+        raise self._damage or Corrupt
+
+    def _note_damage(self, damage: Corrupt) -> None:
+        self._damage = self._damage or damage
+        self._damaged.set()
+
+    async def _manager_online(self) -> None:
+        """Wait until a manager can be seen, so that whoever looks next finds it."""
+        limit = self.settings.manager_seconds
+        headers = {"Authorization": f"Bearer {self.token}"}
+        try:
+            async with asyncio.timeout(limit), aiohttp.ClientSession(headers=headers) as http:
+                while not await _shows_a_manager(http, f"{self.url}/managers"):
+                    self._give_up_on_the_dead()
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            _log.warning("no manager is online yet", waited_seconds=limit, logs=str(self.data.logs))
+
     def _give_up_on_the_dead(self) -> None:
+        if self._damage is not None:
+            raise self._damage
         limit = _DEATHS_BEFORE_GIVING_UP if self.settings.restart else 1
         for guard in self._guards.values():
             if guard.deaths >= limit and guard.process is not None:
@@ -235,6 +282,7 @@ class System:
             "manager",
             name,
             workers=str(count),
+            tags=",".join(self.settings.tags),
             url=self.url,
             token_file=str(self.data.token_file),
         )
@@ -281,3 +329,14 @@ async def _says_ready(http: aiohttp.ClientSession, url: str) -> bool:
             return answer.status == 200
     except (aiohttp.ClientError, TimeoutError):
         return False
+
+
+async def _shows_a_manager(http: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        async with http.get(url, timeout=aiohttp.ClientTimeout(total=5)) as answer:
+            if answer.status != 200:
+                return False
+            shown = msgspec.json.decode(await answer.read(), type=_Managers)
+    except (aiohttp.ClientError, TimeoutError):
+        return False
+    return any(manager.state != "offline" for manager in shown.items)

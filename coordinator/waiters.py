@@ -22,7 +22,7 @@ Expected: TypeAlias = asyncio.Future[Ended | None]
 """None when the task ended without having run: the read model will tell."""
 
 
-class Results:
+class Waiters:
     def __init__(self) -> None:
         self._waiting: dict[TaskId, list[Expected]] = {}
 
