@@ -16,13 +16,16 @@ PREFIX = "PENSTOCK_"
 KNOWN = {
     "data": "directory for state, default ./penstock-data",
     "database_url": "address of Postgres, postgresql://...",
+    "groups": "groups of a manager, separated by commas, default default",
     "heartbeat_seconds": "how often a manager says that it is alive",
+    "labels": "labels of a manager, separated by commas",
     "listen": "HOST:PORT that the coordinator's HTTP listens on",
     "log_level": "debug, info, warning or error",
     "manager_id": "name of this manager, unique in the deployment",
     "nats_url": "address of NATS, nats://user:password@host:port",
     "node": "name of this coordinator, unique in the deployment",
     "prefix": "first part of every NATS subject, default penstock",
+    "tags": "tags of a manager, separated by commas",
     "token": "token for the HTTP interface",
     "token_file": "file that holds the token",
     "url": "address of the coordinator's HTTP interface",
@@ -30,20 +33,30 @@ KNOWN = {
 }
 """Every setting there is, for the error message and the reference in the docs."""
 
+_NOT_SETTINGS = tuple(PREFIX + name for name in ("TEST_", "TASK_", "ATTEMPT", "INDEX"))
+"""What tests are told, and what a task is told about itself: it may run our commands too."""
+
 T = TypeVar("T", bound=msgspec.Struct)
+
+
+def refuse_unknown(environ: Mapping[str, str]) -> None:
+    """Raise for a variable that looks like a setting and is none."""
+    for variable in environ:
+        if not variable.startswith(PREFIX) or variable.startswith(_NOT_SETTINGS):
+            continue
+        if variable.removeprefix(PREFIX).lower() not in KNOWN:
+            known = ", ".join(PREFIX + name.upper() for name in KNOWN)
+            raise Invalid(f"{variable} is not a setting of Penstock. There are: {known}.")
 
 
 def load(kind: type[T], environ: Mapping[str, str]) -> T:
     """Build the configuration of one process from the environment."""
-    given = {}
-    for variable, value in environ.items():
-        if not variable.startswith(PREFIX):
-            continue
-        field = variable.removeprefix(PREFIX).lower()
-        if field not in KNOWN:
-            known = ", ".join(PREFIX + name.upper() for name in KNOWN)
-            raise Invalid(f"{variable} is not a setting of Penstock. There are: {known}.")
-        given[field] = value
+    refuse_unknown(environ)
+    given = {
+        variable.removeprefix(PREFIX).lower(): value
+        for variable, value in environ.items()
+        if variable.startswith(PREFIX)
+    }
     wanted = {field.name: field for field in msgspec.structs.fields(kind)}
     missing = [
         PREFIX + name.upper()
