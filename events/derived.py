@@ -15,7 +15,6 @@ commit that is younger than that: its events, had they been published, would sti
 """
 
 import asyncio
-import re
 import uuid
 from collections import deque
 from datetime import datetime, timedelta
@@ -26,21 +25,15 @@ from nats.errors import Error as NatsError
 
 from penstock.errors import Corrupt, PenstockError
 from penstock.events.append import Unanswered, backoff
-from penstock.events.commit import (
-    START,
-    AnyEvent,
-    Position,
-    decode,
-    digest,
-    encode_event,
-)
+from penstock.events.commit import START, Position, decode, digest
 from penstock.events.connection import Connection
+from penstock.events.derivation import Derived, derive
+from penstock.events.feed import Feed
 from penstock.events.jetstream_api import (
     BATCH_COMMIT,
     BATCH_ID,
     BATCH_SEQUENCE,
     EXPECTED_LAST_SEQUENCE,
-    MESSAGE_ID,
     WRONG_LAST_SEQUENCE,
     Problem,
     Refused,
@@ -49,20 +42,17 @@ from penstock.events.jetstream_api import (
     publish,
     stream_info,
 )
-from penstock.events.log import Entry, Log
-from penstock.events.managers import LeaderElected, ManagerOffline, ManagerOnline, ManagerRegistered
+from penstock.events.log import Log
 from penstock.events.subjects import HEADER_HASH, HEADER_INDEX, HEADER_SEQUENCE, Subjects
-from penstock.events.task_groups import GroupCreated
 
 logger = structlog.get_logger("penstock.events")
 
 MAX_BATCH_MESSAGES = 500
 """The server takes 1000 at most."""
 MAX_BATCH_BYTES = 4 * 1024 * 1024
-READ_AHEAD_COMMITS = 32
+READ_AHEAD_BYTES = 1024 * 1024
+"""What is read at once is derived at once, and the coordinator does nothing else meanwhile."""
 GATHERING_SECONDS = 0.1
-
-_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,14 +61,6 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     after: Position
     skip: int
     stream_sequence: int
-
-
-class Derived(msgspec.Struct, frozen=True, kw_only=True):
-    """One message of the stream."""
-
-    subject: str
-    body: bytes
-    headers: dict[str, str]
 
 
 class _NotThere(PenstockError):
@@ -100,7 +82,7 @@ class EventsPublisher:
             try:
                 await self._publish_from(await self.find_place())
             except (_NotThere, Unanswered, Refused) as problem:
-                logger.info("publishing events resumes", why=problem.message)
+                logger.info("publishing_resumes", why=problem.message)
                 await asyncio.sleep(next(self._pauses))
 
     async def find_place(self) -> Place:
@@ -150,36 +132,23 @@ class EventsPublisher:
         return _before(await self._log.read(low), low)
 
     async def _publish_from(self, place: Place) -> None:
-        entries: asyncio.Queue[Entry | BaseException] = asyncio.Queue(READ_AHEAD_COMMITS)
-        reading = asyncio.create_task(self._read(place.after, entries))
         waiting: deque[Derived] = deque()
         skip, stream_sequence = place.skip, place.stream_sequence
-        try:
+        gathering_seconds = 0.0
+        async with Feed(self._log, place.after, READ_AHEAD_BYTES) as feed:
             while True:
-                while not waiting or (len(waiting) < MAX_BATCH_MESSAGES and not entries.empty()):
-                    entry = await entries.get()
-                    if isinstance(entry, BaseException):
-                        raise entry
+                entries, _ = await feed.take(gathering_seconds)
+                for entry in entries:
                     waiting.extend(derive(self._subjects, entry)[skip:])
                     skip = 0
-                batch = _take_batch(waiting)
-                await self._publish(batch, stream_sequence)
-                stream_sequence += len(batch)
-                self._pauses = backoff()
-                if entries.qsize() < READ_AHEAD_COMMITS // 2:
-                    # A batch costs the server much more than a message of it. Under load let some
-                    # commits gather; the first one after a rest is published at once.
-                    await asyncio.sleep(GATHERING_SECONDS)
-        finally:
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
-
-    async def _read(self, after: Position, entries: "asyncio.Queue[Entry | BaseException]") -> None:
-        try:
-            async for entry in self._log.follow(after):
-                await entries.put(entry)
-        except PenstockError as error:
-            await entries.put(error)
+                while waiting:
+                    batch = _take_batch(waiting)
+                    await self._publish(batch, stream_sequence)
+                    stream_sequence += len(batch)
+                    self._pauses = backoff()
+                # A batch costs the server much more than a message of it. Under load let some
+                # commits gather; the first one after a rest is published at once.
+                gathering_seconds = GATHERING_SECONDS
 
     async def _publish(self, batch: list[Derived], stream_sequence: int) -> None:
         """Publish all of a batch at the end of the stream, or nothing."""
@@ -215,7 +184,7 @@ class EventsPublisher:
 def _check(problem: Problem | None, sequence: int, expected: int) -> None:
     if problem is not None:
         if problem.err_code != WRONG_LAST_SEQUENCE:
-            logger.warning("events were refused", code=problem.err_code, why=problem.description)
+            logger.warning("events_were_refused", code=problem.err_code, why=problem.description)
         raise _NotThere(f"The stream did not take the events: {problem.description}.")
     if sequence != expected:
         raise _NotThere(f"The events ended at {sequence} instead of {expected}.")
@@ -236,46 +205,3 @@ def _before(body: bytes, sequence: int) -> Position:
     """The position that the commit at a sequence follows."""
     commit = decode(body, sequence)
     return Position(sequence=sequence - 1, counter=commit.counter - 1, hash=commit.previous)
-
-
-def derive(subjects: Subjects, entry: Entry) -> list[Derived]:
-    """The messages that stand for one commit."""
-    sequence = str(entry.position.sequence)
-    messages = []
-    for index, event in enumerate(entry.commit.events):
-        entity, entity_id = entity_of(event)
-        messages.append(
-            Derived(
-                subject=subjects.event(entity, safe(entity_id), tag_of(event)),
-                body=encode_event(event),
-                headers={
-                    MESSAGE_ID: f"{sequence}.{index}",
-                    HEADER_SEQUENCE: sequence,
-                    HEADER_INDEX: str(index),
-                    HEADER_HASH: entry.position.hash,
-                },
-            )
-        )
-    return messages
-
-
-def entity_of(event: AnyEvent) -> tuple[str, str]:
-    """What an event is about: kind and id."""
-    match event:
-        case LeaderElected():
-            return "coordinator", event.node
-        case GroupCreated():
-            return "group", event.group
-        case ManagerRegistered() | ManagerOnline() | ManagerOffline():
-            return "manager", event.manager_id
-        case _:
-            return "task_group", str(event.task_group_id)
-
-
-def tag_of(event: AnyEvent) -> str:
-    return str(event.__struct_config__.tag)
-
-
-def safe(name: str) -> str:
-    """A name as one token of a subject: any other character becomes `=` and its code point."""
-    return _UNSAFE.sub(lambda match: f"={ord(match.group()):X}=", name) or "="

@@ -30,7 +30,7 @@ COUNTERS = (
 
 def upgrade() -> None:
     _position()
-    _groups()
+    _task_groups()
     _managers()
     _tasks()
     _ended_tasks()
@@ -45,19 +45,12 @@ def _position() -> None:
         sa.Column("sequence", sa.BigInteger, nullable=False),
         sa.Column("counter", sa.BigInteger, nullable=False),
         sa.Column("hash", sa.Text, nullable=False),
-        sa.Column("log_identity", sa.Text, nullable=False),
         sa.Column("updated_at", TIME, nullable=False),
         postgresql_with={"fillfactor": "10"},
     )
 
 
-def _groups() -> None:
-    op.create_table(
-        "groups",
-        sa.Column("name", sa.Text, primary_key=True),
-        sa.Column("created_at", TIME, nullable=False),
-        sa.Column("created_by", sa.Text, nullable=False),
-    )
+def _task_groups() -> None:
     op.create_table(
         "task_groups",
         sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
@@ -82,7 +75,7 @@ def _groups() -> None:
         # The counters change with every batch; room in the page keeps the indexes out of it.
         postgresql_with={"fillfactor": "30"},
     )
-    op.create_index("task_groups_by_name", "task_groups", ["name", "id"])
+    op.create_index("task_groups_by_name", "task_groups", ["group_name", "name"])
     op.create_index("task_groups_by_state", "task_groups", ["state", "id"])
 
 
@@ -96,7 +89,6 @@ def _managers() -> None:
         sa.Column("worker_count", sa.BigInteger, nullable=False),
         sa.Column("device", sa.JSON, nullable=False),
         sa.Column("online", sa.Boolean, nullable=False, server_default="false"),
-        sa.Column("incarnation", sa.Text),
         sa.Column("task_group_id", sa.BigInteger),
         sa.Column("registered_at", TIME, nullable=False),
         sa.Column("online_at", TIME),
@@ -106,7 +98,6 @@ def _managers() -> None:
         "task_group_managers",
         sa.Column("task_group_id", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("manager_id", sa.Text, primary_key=True),
-        sa.Column("assigned_at", TIME, nullable=False),
     )
 
 
@@ -120,16 +111,12 @@ def _tasks() -> None:
         sa.Column("priority", sa.Integer, nullable=False),
         sa.Column("sequence", sa.BigInteger, nullable=False),
         sa.Column("event_index", sa.Integer, nullable=False),
-        sa.Column("event_offset", sa.BigInteger, nullable=False),
-        sa.Column("is_array", sa.Boolean, nullable=False),
-        sa.Column("key", sa.Text),
         sa.Column("submitted_at", TIME, nullable=False),
-        sa.Column("submitted_by", sa.Text, nullable=False),
         sa.Column("rest_cancelled_at", TIME),
         sa.Column("rest_cancel_reason", sa.Text),
         postgresql_with={"fillfactor": "80"},
     )
-    op.create_index("task_ranges_by_group", "task_ranges", ["task_group_id", "first"])
+    op.create_index("task_ranges_by_task_group", "task_ranges", ["task_group_id", "first"])
     op.create_table(
         "assignments",
         sa.Column("first", sa.BigInteger, primary_key=True, autoincrement=False),
@@ -137,7 +124,6 @@ def _tasks() -> None:
         sa.Column("remaining", sa.BigInteger, nullable=False),
         sa.Column("task_group_id", sa.BigInteger, nullable=False),
         sa.Column("manager_id", sa.Text, nullable=False),
-        sa.Column("assigned_at", TIME, nullable=False),
         postgresql_with={"fillfactor": "70"},
     )
     op.create_table(
@@ -147,15 +133,13 @@ def _tasks() -> None:
         sa.Column("state", sa.SmallInteger, nullable=False),
         sa.Column("attempt", sa.Integer, nullable=False),
         sa.Column("manager_id", sa.Text),
-        sa.Column("assigned_at", TIME),
         sa.Column("started_at", TIME),
         sa.Column("worker", sa.Integer),
-        sa.Column("pid", sa.Integer),
         sa.Column("not_before", TIME),
         sa.Column("cancel_requested", sa.Boolean, nullable=False),
         postgresql_with={"fillfactor": "70"},
     )
-    op.create_index("active_tasks_by_group", "active_tasks", ["task_group_id", "id"])
+    op.create_index("active_tasks_by_task_group", "active_tasks", ["task_group_id", "id"])
 
 
 def _ending() -> list[sa.Column[Any]]:

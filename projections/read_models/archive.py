@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from penstock.events import Retry, TaskId, TasksCancelled, TasksFinished, TasksRequeued, Timestamp
-from penstock.projections.read_models.group_change import GroupChange
 from penstock.projections.read_models.partitions import Month, month_of, plausible
 from penstock.projections.read_models.states import CANCELLED, CODES, SUCCEEDED
+from penstock.projections.read_models.task_group_change import TaskGroupChange
 from penstock.projections.read_models.text import storable
 
 Row = tuple[Any, ...]
@@ -33,7 +33,7 @@ class Archive:
             self._rows = self.tasks.setdefault(self._month, [])
         return self._rows
 
-    def add_finished(self, event: TasksFinished, change: GroupChange) -> None:
+    def add_finished(self, event: TasksFinished, change: TaskGroupChange) -> None:
         task_group_id = event.task_group_id
         manager_id = event.manager_id or None
         rows = self._rows_of(event.at)

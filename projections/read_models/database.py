@@ -3,13 +3,12 @@
 from typing import TypeAlias
 
 import asyncpg
-from asyncpg.pool import Pool, PoolConnectionProxy
+from asyncpg.pool import Pool
 
 from penstock.events import Timestamp
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 ReadingPool: TypeAlias = "Pool[asyncpg.Record]"
-ReadingConnection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 
 AWAY = (
     OSError,

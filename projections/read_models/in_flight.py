@@ -19,10 +19,8 @@ class ActiveTask(msgspec.Struct):
     state: int
     attempt: int
     manager_id: ManagerId | None = None
-    assigned_at: Timestamp | None = None
     started_at: Timestamp | None = None
     worker: int | None = None
-    pid: int | None = None
     not_before: Timestamp | None = None
     cancel_requested: bool = False
     stored: bool = False
@@ -37,7 +35,6 @@ class Assignment(msgspec.Struct):
     remaining: int
     task_group_id: TaskGroupId
     manager_id: ManagerId
-    assigned_at: Timestamp
     stored: bool = False
 
 

@@ -65,4 +65,4 @@ async def project(configuration: Configuration) -> None:
             task.result()
         if not stop.is_set():
             raise Unavailable("The connection to NATS is closed for good.")
-        logger.info("stopped")
+        logger.info("projector_stopped")

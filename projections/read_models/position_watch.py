@@ -35,7 +35,7 @@ class PositionWatch:
                 finally:
                     connection.terminate()
             except AWAY as error:
-                logger.debug("postgres is away", why=str(error))
+                logger.debug("postgres_is_away", why=str(error))
             await asyncio.sleep(RETRY_SECONDS)
 
     async def wait_for(self, sequence: int, timeout_seconds: float) -> None:

@@ -15,10 +15,16 @@ from time import monotonic
 
 import structlog
 
-from penstock.events import Log, Position
+from penstock.events import Log
+from penstock.events.append import backoff
+from penstock.events.feed import Feed
 from penstock.projections.read_models.database import AWAY, UNSTORABLE, Connection, connect
-from penstock.projections.read_models.feed import Feed
-from penstock.projections.read_models.projection import Projection, check_log, load_place, prepare
+from penstock.projections.read_models.projection import (
+    Projection,
+    check_log,
+    load_position,
+    prepare,
+)
 from penstock.projections.read_models.rebuild import rebuild
 from penstock.projections.read_models.tables import SCHEMA, VERSION
 from penstock.projections.read_models.writer import Moved
@@ -26,7 +32,8 @@ from penstock.projections.read_models.writer import Moved
 logger = structlog.get_logger("penstock.projector")
 
 MAX_GATHER_SECONDS = 0.05
-MAX_BACKOFF_SECONDS = 5.0
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 5.0
 
 _LOCK = "SELECT pg_advisory_lock(hashtextextended('penstock projector ' || current_schema(), 0))"
 
@@ -41,7 +48,7 @@ class Projector:
 
     async def run(self) -> None:
         """Project for ever. Raises `Corrupt` when the log and the read model do not fit."""
-        backoff_seconds = 0.1
+        pauses = backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         while True:
             began = monotonic()
             try:
@@ -55,32 +62,32 @@ class Projector:
             except AWAY as error:
                 if isinstance(error, UNSTORABLE):
                     raise
-                if monotonic() - began > MAX_BACKOFF_SECONDS:
-                    backoff_seconds = 0.1
-                logger.warning("postgres is away", why=str(error), retry_seconds=backoff_seconds)
-            await asyncio.sleep(backoff_seconds)
-            backoff_seconds = min(backoff_seconds * 2, MAX_BACKOFF_SECONDS)
+                if monotonic() - began > LONGEST_PAUSE_SECONDS:
+                    pauses = backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+                pause_seconds = next(pauses)
+                logger.warning("postgres_is_away", why=str(error), retry_seconds=pause_seconds)
+                await asyncio.sleep(pause_seconds)
 
     async def _project(self, connection: Connection) -> None:
         await connection.execute(_LOCK)
         self.active.set()
         while True:
-            if (await load_place(connection)).version < VERSION:
-                logger.info("building the read model for a new version", version=VERSION)
+            if (await load_position(connection)).version < VERSION:
+                logger.info("read_model_is_outdated", version=VERSION)
                 await rebuild(self._log, self._database_url)
             projection = await Projection.load(connection)
-            await check_log(self._log, projection.place)
-            position = projection.place.position
-            logger.info("projecting", sequence=position.sequence, build=projection.place.build)
+            position = projection.position
+            await check_log(self._log, position)
+            logger.info("projecting", sequence=position.sequence, build=projection.build)
             try:
-                await self._follow(projection, position)
+                await self._follow(projection)
             except Moved:
-                logger.info("the read model was moved, loading it again")
+                logger.info("read_model_was_moved")
 
-    async def _follow(self, projection: Projection, after: Position) -> None:
+    async def _follow(self, projection: Projection) -> None:
         gather_seconds = 0.0
         applied_at = 0.0
-        async with Feed(self._log, after) as feed:
+        async with Feed(self._log, projection.position) as feed:
             while True:
                 entries, size = await feed.take(applied_at + gather_seconds - monotonic())
                 began = monotonic()

@@ -11,7 +11,7 @@ import msgspec
 from penstock.clock import Clock, SystemClock
 from penstock.errors import Invalid, NotFound, Unavailable
 from penstock.events import ManagerId, TaskGroupId, TaskId
-from penstock.projections.read_models import group_queries, task_queries
+from penstock.projections.read_models import manager_queries, task_group_queries, task_queries
 from penstock.projections.read_models.database import AWAY, REPLACED, reading_pool
 from penstock.projections.read_models.position_watch import PositionWatch
 from penstock.projections.read_models.states import CODES, TaskState
@@ -23,7 +23,7 @@ from penstock.projections.read_models.views import (
     Page,
     ProgressView,
     SpecPlace,
-    StatusView,
+    SystemCounts,
     TaskGroupView,
     TaskView,
     moment,
@@ -110,7 +110,7 @@ class ReadModel:
         limit: int = 100,
     ) -> Page[TaskView]:
         """Tasks in the order of their ids, those after the cursor."""
-        queries = task_queries.candidates(state, of_one_group=task_group_id is not None)
+        queries = task_queries.candidates(state, of_one_task_group=task_group_id is not None)
         after = _cursor(cursor)
         found: list[TaskView] = []
         while True:
@@ -133,28 +133,23 @@ class ReadModel:
     async def task_group(self, key: TaskGroupId | str) -> TaskGroupView | None:
         """By id (a number, or its digits), by group/name, or by a name in the default group."""
         row = await self._task_group(key)
-        return None if row is None else group_queries.task_group_view(row)
+        return None if row is None else task_group_queries.task_group_view(row)
 
     async def progress(self, key: TaskGroupId | str) -> ProgressView:
         """How far a task group has come, and how fast. Raises `NotFound`."""
         row = await self._task_group(key)
         if row is None:
             raise NotFound(f"There is no task group {key!r}.")
-        return group_queries.progress_view(row, self._now())
-
-    async def finished_count(self, task_group_id: TaskGroupId) -> int:
-        """How many tasks of a group have ended."""
-        row = await self._task_group(task_group_id)
-        return 0 if row is None else group_queries.counts(row).finished
+        return task_group_queries.progress_view(row, self._now())
 
     async def _task_group(self, key: TaskGroupId | str) -> asyncpg.Record | None:
         if isinstance(key, int) or (key.isascii() and key.isdigit()):
-            rows = await self._fetch(group_queries.GROUP_BY_ID, self._now(), _id(int(key)))
+            rows = await self._fetch(task_group_queries.BY_ID, self._now(), _id(int(key)))
         else:
             group, slash, name = storable(key).partition("/")
             if not slash:
                 group, name = DEFAULT_GROUP, group
-            rows = await self._fetch(group_queries.GROUP_BY_NAME, self._now(), group, name)
+            rows = await self._fetch(task_group_queries.BY_NAME, self._now(), group, name)
         return rows[0] if rows else None
 
     async def task_groups(
@@ -163,28 +158,29 @@ class ReadModel:
         """Task groups in the order of their ids, those after the cursor."""
         arguments = [self._now(), _cursor(cursor), limit + 1]
         if state is None:
-            rows = await self._fetch(group_queries.GROUPS, *arguments)
+            rows = await self._fetch(task_group_queries.ALL, *arguments)
         else:
-            rows = await self._fetch(group_queries.GROUPS_BY_STATE, *arguments, storable(state))
-        groups = [group_queries.task_group_view(row) for row in rows]
+            rows = await self._fetch(task_group_queries.BY_STATE, *arguments, storable(state))
+        groups = [task_group_queries.task_group_view(row) for row in rows]
         return Page(groups[:limit], str(groups[limit - 1].id) if len(groups) > limit else None)
 
     async def manager(self, manager_id: ManagerId) -> ManagerView | None:
-        rows = await self._fetch(group_queries.MANAGER, storable(manager_id))
-        return group_queries.manager_view(rows[0]) if rows else None
+        rows = await self._fetch(manager_queries.BY_ID, storable(manager_id))
+        return manager_queries.manager_view(rows[0]) if rows else None
 
     async def managers(self) -> list[ManagerView]:
         """All managers, by their names."""
-        return [
-            group_queries.manager_view(row) for row in await self._fetch(group_queries.MANAGERS)
-        ]
+        rows = await self._fetch(manager_queries.ALL)
+        return [manager_queries.manager_view(row) for row in rows]
 
-    async def counts(self) -> StatusView:
+    async def counts(self) -> SystemCounts:
         """Everything in numbers."""
-        groups = await self._fetch(group_queries.GROUP_STATES)
-        tasks = group_queries.counts((await self._fetch(group_queries.TASK_STATES, self._now()))[0])
-        managers = await self._fetch(group_queries.MANAGER_STATES)
-        return StatusView(
+        groups = await self._fetch(task_group_queries.STATES)
+        tasks = task_group_queries.counts(
+            (await self._fetch(task_group_queries.TASK_STATES, self._now()))[0]
+        )
+        managers = await self._fetch(manager_queries.STATES)
+        return SystemCounts(
             task_groups={row["state"]: row["count"] for row in groups},
             tasks={state: getattr(tasks, state) for state in CODES},
             managers={row["state"]: row["count"] for row in managers},

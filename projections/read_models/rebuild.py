@@ -21,12 +21,17 @@ from sqlalchemy import JSON
 
 from penstock.errors import Conflict, Invalid
 from penstock.events import Log
+from penstock.events.feed import Feed
 from penstock.projections.read_models import tables
 from penstock.projections.read_models.database import Connection, connect
-from penstock.projections.read_models.feed import Feed
-from penstock.projections.read_models.projection import Projection, check_log, load_place, prepare
+from penstock.projections.read_models.projection import (
+    Projection,
+    ReadModelPosition,
+    check_log,
+    load_position,
+    prepare,
+)
 from penstock.projections.read_models.tables import SCHEMA
-from penstock.projections.read_models.writer import Place
 
 BUILD_SCHEMA = "penstock_build"
 VERIFY_SCHEMA = "penstock_verify"
@@ -38,7 +43,7 @@ Progress = Callable[[int, int], None]
 """Called with the sequence reached and the sequence aimed at."""
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class ReadModelStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How the read model in use stands to the log. `behind` counts commits."""
 
     version: int
@@ -65,7 +70,7 @@ def _ignore(reached: int, aim: int) -> None:
     """Progress that nobody asked for."""
 
 
-async def status(log: Log, database_url: str) -> Status:
+async def status(log: Log, database_url: str) -> ReadModelStatus:
     connection = await asyncpg.connect(database_url)
     try:
         row = await connection.fetchrow(
@@ -79,7 +84,7 @@ async def status(log: Log, database_url: str) -> Status:
     if row is None:
         raise Invalid("The read model has no position: its schema was not prepared.")
     end = await log.end()
-    return Status(
+    return ReadModelStatus(
         **dict(row),
         wanted_version=tables.VERSION,
         log_end=end,
@@ -87,14 +92,16 @@ async def status(log: Log, database_url: str) -> Status:
     )
 
 
-async def rebuild(log: Log, database_url: str, progress: Progress = _ignore) -> Place:
+async def rebuild(log: Log, database_url: str, progress: Progress = _ignore) -> ReadModelPosition:
     """Build a new read model from the log and put it in the place of the one in use."""
     async with _scratch(database_url, BUILD_SCHEMA) as connection:
         projection = await Projection.load(connection)
         await _advance(log, projection, await log.end(), progress)
-        while not await _switch(connection, projection.place):
+        while not await _switch(connection, projection.position.sequence):
             await _advance(log, projection, await log.end(), progress)
-        return projection.place
+        return ReadModelPosition(
+            version=tables.VERSION, build=projection.build, position=projection.position
+        )
 
 
 async def verify(log: Log, database_url: str, progress: Progress = _ignore) -> list[Difference]:
@@ -104,19 +111,19 @@ async def verify(log: Log, database_url: str, progress: Progress = _ignore) -> l
         holding = await connect(database_url, SCHEMA)
         comparing = await connect(database_url, SCHEMA)
         try:
-            place = await load_place(holding)
-            if place.version != tables.VERSION:
+            in_use = await load_position(holding)
+            if in_use.version != tables.VERSION:
                 raise Invalid(
-                    f"The read model has version {place.version}; this program can only verify "
+                    f"The read model has version {in_use.version}; this program can only verify "
                     f"version {tables.VERSION}. Run 'penstock projections rebuild' first."
                 )
-            await check_log(log, place)
-            await _advance(log, projection, place.position.sequence, progress)
+            await check_log(log, in_use.position)
+            await _advance(log, projection, in_use.position.sequence, progress)
             async with comparing.transaction(isolation="repeatable_read", readonly=True):
                 async with holding.transaction():
                     await holding.execute("LOCK TABLE position IN SHARE MODE")
-                    place = await load_place(holding)
-                    await _advance(log, projection, place.position.sequence, progress)
+                    in_use = await load_position(holding)
+                    await _advance(log, projection, in_use.position.sequence, progress)
                     # The first statement fixes what the comparison sees, of both schemas.
                     await comparing.execute("SELECT FROM position")
                 return await _compare(comparing)
@@ -127,15 +134,15 @@ async def verify(log: Log, database_url: str, progress: Progress = _ignore) -> l
 
 async def _advance(log: Log, projection: Projection, until: int, progress: Progress) -> None:
     """Fold up to exactly a sequence."""
-    reached = projection.place.position.sequence
+    reached = projection.position.sequence
     progress(reached, until)
     if reached >= until:
         return
-    async with Feed(log, projection.place.position) as feed:
+    async with Feed(log, projection.position) as feed:
         while reached < until:
             entries, _ = await feed.take()
             await projection.apply(entries[: until - reached])
-            reached = projection.place.position.sequence
+            reached = projection.position.sequence
             progress(reached, until)
 
 
@@ -159,8 +166,9 @@ async def _scratch(database_url: str, schema: str) -> AsyncIterator[Connection]:
         connection.terminate()
 
 
-async def _switch(connection: Connection, build: Place) -> bool:
-    """Put the build in the place of the schema in use, unless it is behind."""
+async def _switch(connection: Connection, sequence: int) -> bool:
+    """Put the build, which stands at a sequence, in the place of the schema in use, unless that
+    one is further."""
     try:
         async with connection.transaction():
             in_use = await connection.fetchval(f"SELECT to_regnamespace('{SCHEMA}') IS NOT NULL")
@@ -168,13 +176,11 @@ async def _switch(connection: Connection, build: Place) -> bool:
                 # Not the row: who waits for a row holds the table, and could never be dropped.
                 await connection.execute(f"LOCK TABLE {SCHEMA}.position IN ACCESS EXCLUSIVE MODE")
                 reached = await connection.fetchval(f"SELECT sequence FROM {SCHEMA}.position")
-                if reached is not None and reached > build.position.sequence:
+                if reached is not None and reached > sequence:
                     return False
                 await connection.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
             await connection.execute(f"ALTER SCHEMA {BUILD_SCHEMA} RENAME TO {SCHEMA}")
-            await connection.execute(
-                f"SELECT pg_notify('{SCHEMA}_position', $1)", str(build.position.sequence)
-            )
+            await connection.execute(f"SELECT pg_notify('{SCHEMA}_position', $1)", str(sequence))
     except asyncpg.DeadlockDetectedError:
         # A reader held one table and waited for another. It is gone by now.
         return False

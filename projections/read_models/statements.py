@@ -3,8 +3,8 @@
 MOVE_POSITION = """
 WITH moved AS (
     UPDATE position
-    SET sequence = $1, counter = $2, hash = $3, log_identity = $4, updated_at = clock_timestamp()
-    WHERE sequence = $5 AND build = $6
+    SET sequence = $1, counter = $2, hash = $3, updated_at = clock_timestamp()
+    WHERE sequence = $4 AND build = $5
     RETURNING sequence
 )
 SELECT pg_notify(current_schema() || '_position', sequence::text) FROM moved
@@ -44,14 +44,14 @@ WHERE stored.first = new.first
 UPDATE_ACTIVE = """
 UPDATE active_tasks AS stored
 SET state = new.state, attempt = new.attempt, manager_id = new.manager_id,
-    assigned_at = new.assigned_at, started_at = new.started_at, worker = new.worker, pid = new.pid,
-    not_before = new.not_before, cancel_requested = new.cancel_requested
+    started_at = new.started_at, worker = new.worker, not_before = new.not_before,
+    cancel_requested = new.cancel_requested
 FROM unnest(
     $1::bigint[], $2::bigint[], $3::smallint[], $4::integer[], $5::text[], $6::timestamptz[],
-    $7::timestamptz[], $8::integer[], $9::integer[], $10::timestamptz[], $11::boolean[]
+    $7::integer[], $8::timestamptz[], $9::boolean[]
 ) AS new (
-    id, task_group_id, state, attempt, manager_id, assigned_at, started_at, worker, pid,
-    not_before, cancel_requested
+    id, task_group_id, state, attempt, manager_id, started_at, worker, not_before,
+    cancel_requested
 )
 WHERE stored.id = new.id
 """

@@ -58,16 +58,7 @@ position = Table(
     Column("sequence", BigInteger, nullable=False),
     Column("counter", BigInteger, nullable=False),
     Column("hash", Text, nullable=False),
-    Column("log_identity", Text, nullable=False),
     Column("updated_at", _TIME, nullable=False),
-)
-
-groups = Table(
-    "groups",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("created_at", _TIME, nullable=False),
-    Column("created_by", Text, nullable=False),
 )
 
 task_groups = Table(
@@ -103,7 +94,7 @@ task_groups = Table(
     _counter("rate_window"),
     _counter("rate_current"),
     _counter("rate_previous"),
-    Index("task_groups_by_name", "name", "id"),
+    Index("task_groups_by_name", "group_name", "name"),
     Index("task_groups_by_state", "state", "id"),
 )
 
@@ -117,7 +108,6 @@ managers = Table(
     Column("worker_count", BigInteger, nullable=False),
     Column("device", JSON, nullable=False),
     Column("online", Boolean, nullable=False, server_default="false"),
-    Column("incarnation", Text),
     Column("task_group_id", BigInteger),
     Column("registered_at", _TIME, nullable=False),
     Column("online_at", _TIME),
@@ -129,7 +119,6 @@ task_group_managers = Table(
     metadata,
     _key("task_group_id"),
     Column("manager_id", Text, primary_key=True),
-    Column("assigned_at", _TIME, nullable=False),
 )
 
 task_ranges = Table(
@@ -140,18 +129,14 @@ task_ranges = Table(
     Column("taken", BigInteger, nullable=False),
     Column("task_group_id", BigInteger, nullable=False),
     Column("priority", Integer, nullable=False),
-    # Where the specs are: event `event_index` of the commit at `sequence`, from `event_offset` on.
+    # Where the specs are: event `event_index` of the commit at `sequence`.
     Column("sequence", BigInteger, nullable=False),
     Column("event_index", Integer, nullable=False),
-    Column("event_offset", BigInteger, nullable=False),
-    Column("is_array", Boolean, nullable=False),
-    Column("key", Text),
     Column("submitted_at", _TIME, nullable=False),
-    Column("submitted_by", Text, nullable=False),
     # When this is set, the tasks behind `taken` were cancelled then.
     Column("rest_cancelled_at", _TIME),
     Column("rest_cancel_reason", Text),
-    Index("task_ranges_by_group", "task_group_id", "first"),
+    Index("task_ranges_by_task_group", "task_group_id", "first"),
 )
 
 assignments = Table(
@@ -162,7 +147,6 @@ assignments = Table(
     Column("remaining", BigInteger, nullable=False),
     Column("task_group_id", BigInteger, nullable=False),
     Column("manager_id", Text, nullable=False),
-    Column("assigned_at", _TIME, nullable=False),
 )
 
 active_tasks = Table(
@@ -173,13 +157,11 @@ active_tasks = Table(
     Column("state", SmallInteger, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("manager_id", Text),
-    Column("assigned_at", _TIME),
     Column("started_at", _TIME),
     Column("worker", Integer),
-    Column("pid", Integer),
     Column("not_before", _TIME),
     Column("cancel_requested", Boolean, nullable=False),
-    Index("active_tasks_by_group", "task_group_id", "id"),
+    Index("active_tasks_by_task_group", "task_group_id", "id"),
 )
 
 attempts = Table(

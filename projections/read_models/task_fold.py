@@ -20,11 +20,9 @@ from penstock.events import (
     TasksStarted,
     TasksSubmitted,
 )
-from penstock.events.tasks import NO_JSON
 from penstock.projections.read_models.archive import Row
-from penstock.projections.read_models.effect import NetEffect, NewRange
-from penstock.projections.read_models.group_change import GroupChange
 from penstock.projections.read_models.in_flight import ActiveTask, Assignment, InFlight
+from penstock.projections.read_models.net_effect import NetEffect, NewRange
 from penstock.projections.read_models.partitions import plausible
 from penstock.projections.read_models.states import (
     ASSIGNED,
@@ -33,6 +31,7 @@ from penstock.projections.read_models.states import (
     RUNNING,
     WAITING,
 )
+from penstock.projections.read_models.task_group_change import TaskGroupChange
 from penstock.projections.read_models.text import storable
 
 
@@ -56,10 +55,10 @@ class TaskFold:
             rows.append(_row(task))
             task.stored = True
 
-    def _change(self, task_group_id: TaskGroupId) -> GroupChange:
-        change = self._effect.group_changes.get(task_group_id)
+    def _change(self, task_group_id: TaskGroupId) -> TaskGroupChange:
+        change = self._effect.task_group_changes.get(task_group_id)
         if change is None:
-            change = self._effect.group_changes[task_group_id] = GroupChange()
+            change = self._effect.task_group_changes[task_group_id] = TaskGroupChange()
         return change
 
     def submitted(self, event: TasksSubmitted, sequence: int, index: int) -> None:
@@ -75,11 +74,7 @@ class TaskFold:
                     priority=priority,
                     sequence=sequence,
                     event_index=index,
-                    event_offset=first - event.first,
-                    is_array=event.template is not NO_JSON,
-                    key=storable(event.key) or None,
                     submitted_at=event.at,
-                    submitted_by=storable(event.actor),
                 )
             )
             self._range_starts.append(first)
@@ -99,7 +94,6 @@ class TaskFold:
                     remaining=span.count,
                     task_group_id=event.task_group_id,
                     manager_id=event.manager_id,
-                    assigned_at=event.at,
                 )
                 self._in_flight.assign(assignment)
                 self._assignments[span.first] = assignment
@@ -110,7 +104,6 @@ class TaskFold:
                 task = self._activate(task_id, event.task_group_id, counts)
                 task.attempt = span.attempt
                 task.manager_id = event.manager_id
-                task.assigned_at = event.at
                 task.not_before = None
                 self._enter(task, ASSIGNED, counts)
 
@@ -147,7 +140,6 @@ class TaskFold:
                 task.state = ASSIGNED
                 task.attempt = 1
                 task.manager_id = assignment.manager_id
-                task.assigned_at = assignment.assigned_at
                 self._leave(assignment, 1)
             self._in_flight.active[task_id] = task
         self._active[task_id] = task
@@ -177,7 +169,6 @@ class TaskFold:
             task.manager_id = event.manager_id
             task.started_at = plausible(start.started_at, event.at)
             task.worker = start.worker
-            task.pid = start.pid or None
             self._enter(task, RUNNING, change.counts)
             change.started(task.started_at)
 
@@ -186,7 +177,7 @@ class TaskFold:
         for retry in event.tasks:
             task = self._activate(retry.result.task_id, event.task_group_id, change.counts)
             task.attempt = retry.result.attempt
-            task.manager_id = task.assigned_at = task.started_at = task.worker = task.pid = None
+            task.manager_id = task.started_at = task.worker = None
             task.not_before = retry.not_before or None
             # Time alone makes it ready later on; readers compare `not_before` with their clock.
             later = retry.not_before > event.at
@@ -224,7 +215,7 @@ class TaskFold:
                     self._end(task)
             change.counts[CANCELLED] += span.count
 
-    def _rest_cancelled(self, event: TasksCancelled, change: GroupChange) -> None:
+    def _rest_cancelled(self, event: TasksCancelled, change: TaskGroupChange) -> None:
         reason = storable(event.reason)
         change.cancel_rest(event.at, reason)
         for new in self._effect.ranges:

@@ -1,4 +1,4 @@
-"""Finding tasks: one by its id, many by group and state.
+"""Finding tasks: one by its id, many by task group and state.
 
 A task has a row of its own only when it ran for a while or ended; otherwise it is a number in a
 range. So a listing works in two steps: find candidates, which are ids in order after the cursor,
@@ -60,7 +60,7 @@ ORDER BY wanted.id
 """
 
 SPEC_PLACE = """
-SELECT sequence, event_index AS event, event_offset + $1 - first AS "offset", is_array FROM (
+SELECT sequence, event_index AS event FROM (
     SELECT * FROM task_ranges WHERE first <= $1 ORDER BY first DESC LIMIT 1
 ) AS held
 WHERE $1 < first + count
@@ -70,13 +70,13 @@ ATTEMPTS = f"""
 SELECT {", ".join(AttemptView.__struct_fields__)} FROM attempts WHERE task_id = $1 ORDER BY attempt
 """
 
-# The candidates. $1 is the group, null for all; $2 the cursor; $3 how many.
-_ONE_GROUP = "task_group_id = $1"
-_ALL_GROUPS = "$1::bigint IS NULL"
+# The candidates. $1 is the task group, null for all; $2 the cursor; $3 how many.
+_ONE_TASK_GROUP = "task_group_id = $1"
+_ALL_TASK_GROUPS = "$1::bigint IS NULL"
 
 _RANGES_FROM_CURSOR = """
-    {group} AND first + count - 1 > $2 AND first >= coalesce(
-        (SELECT max(first) FROM task_ranges WHERE {group} AND first <= $2), 0)
+    {task_group} AND first + count - 1 > $2 AND first >= coalesce(
+        (SELECT max(first) FROM task_ranges WHERE {task_group} AND first <= $2), 0)
 """
 
 _ALL = f"""
@@ -102,7 +102,7 @@ ORDER BY id LIMIT $3
 _ASSIGNED = """
 SELECT id FROM (
     SELECT greatest(first, $2 + 1) AS start, first + count - 1 AS stop FROM assignments
-    WHERE {group} AND first + count - 1 > $2
+    WHERE {task_group} AND first + count - 1 > $2
     ORDER BY first LIMIT $3
 ) AS held
 CROSS JOIN LATERAL generate_series(start, least(stop, start + $3 - 1)) AS id
@@ -111,11 +111,11 @@ ORDER BY id LIMIT $3
 
 _ACTIVE = """
 SELECT id FROM active_tasks
-WHERE {group} AND id > $2 AND state = ANY($4::smallint[])
+WHERE {task_group} AND id > $2 AND state = ANY($4::smallint[])
 ORDER BY id LIMIT $3
 """
 
-_SUCCEEDED_OF_GROUP = f"""
+_SUCCEEDED_OF_TASK_GROUP = f"""
 SELECT ended.id FROM (
     SELECT first, count FROM task_ranges
     WHERE {_RANGES_FROM_CURSOR} AND taken > 0
@@ -130,12 +130,12 @@ ORDER BY held.first, ended.id LIMIT $3
 """
 
 _SUCCEEDED = """
-SELECT id FROM archived_tasks WHERE {group} AND state = 4 AND id > $2 ORDER BY id LIMIT $3
+SELECT id FROM archived_tasks WHERE {task_group} AND state = 4 AND id > $2 ORDER BY id LIMIT $3
 """
 
-_NOT_SUCCEEDED_OF_GROUP = """
+_NOT_SUCCEEDED_OF_TASK_GROUP = """
 SELECT id FROM archived_tasks
-WHERE state > 4 AND {group} AND state = $4 AND id > $2
+WHERE state > 4 AND {task_group} AND state = $4 AND id > $2
 ORDER BY id LIMIT $3
 """
 
@@ -146,19 +146,19 @@ CROSS JOIN LATERAL (
     WHERE state > 4 AND task_group_id = task_groups.id AND state = $4 AND id > $2
     ORDER BY id LIMIT $3
 ) AS ended
-WHERE {group} AND task_groups.failed + task_groups.cancelled > 0
+WHERE {task_group} AND task_groups.failed + task_groups.cancelled > 0
 ORDER BY id LIMIT $3
 """
 
 Query = tuple[str, tuple[Any, ...]]
 
 
-def candidates(state: TaskState | None, *, of_one_group: bool) -> list[Query]:
-    """Queries for (group, cursor, limit) and their further arguments; together they name at least
-    every task in that state."""
-    group = _ONE_GROUP if of_one_group else _ALL_GROUPS
-    succeeded = _SUCCEEDED_OF_GROUP if of_one_group else _SUCCEEDED
-    not_succeeded = _NOT_SUCCEEDED_OF_GROUP if of_one_group else _NOT_SUCCEEDED
+def candidates(state: TaskState | None, *, of_one_task_group: bool) -> list[Query]:
+    """Queries for (task group, cursor, limit) and their further arguments; together they name at
+    least every task in that state."""
+    task_group = _ONE_TASK_GROUP if of_one_task_group else _ALL_TASK_GROUPS
+    succeeded = _SUCCEEDED_OF_TASK_GROUP if of_one_task_group else _SUCCEEDED
+    not_succeeded = _NOT_SUCCEEDED_OF_TASK_GROUP if of_one_task_group else _NOT_SUCCEEDED
     queries: dict[TaskState | None, list[Query]] = {
         None: [(_ALL, ())],
         "ready": [(_REST, (False,)), (_ACTIVE, ([READY, WAITING],))],
@@ -172,7 +172,7 @@ def candidates(state: TaskState | None, *, of_one_group: bool) -> list[Query]:
     if state not in queries:
         names = ", ".join(CODES)
         raise Invalid(f"{state!r} is not a state of a task. There are: {names}.", field="state")
-    return [(query.format(group=group), further) for query, further in queries[state]]
+    return [(query.format(task_group=task_group), further) for query, further in queries[state]]
 
 
 def task_view(row: asyncpg.Record, now: datetime) -> TaskView:

@@ -120,15 +120,10 @@ def finished_view(event: TasksFinished, result: AttemptResult) -> TaskView:
 
 
 class SpecPlace(View, frozen=True, kw_only=True):
-    """Where a task's spec is: event number `event` of the commit at `sequence`.
-
-    `offset` is the place of the task in the event: in its list of specs, or in its array.
-    """
+    """Where a task's spec is: event number `event` of the commit at `sequence`."""
 
     sequence: int
     event: int
-    offset: int
-    is_array: bool
 
 
 class Counts(View, frozen=True, kw_only=True):
@@ -196,7 +191,7 @@ class ManagerView(View, frozen=True, kw_only=True):
     offline_at: datetime | None
 
 
-class StatusView(View, frozen=True, kw_only=True):
+class SystemCounts(View, frozen=True, kw_only=True):
     """How many there are, by state."""
 
     task_groups: dict[str, int]

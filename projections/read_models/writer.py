@@ -14,8 +14,7 @@ from penstock.errors import Conflict
 from penstock.events import Position
 from penstock.projections.read_models import tables
 from penstock.projections.read_models.database import Connection
-from penstock.projections.read_models.effect import Columns, NetEffect, NewRange
-from penstock.projections.read_models.group_change import GroupChange
+from penstock.projections.read_models.net_effect import Columns, NetEffect, NewRange
 from penstock.projections.read_models.partitions import Month
 from penstock.projections.read_models.statements import (
     CANCEL_RESTS,
@@ -25,21 +24,13 @@ from penstock.projections.read_models.statements import (
     UPDATE_ACTIVE,
     UPDATE_ASSIGNMENTS,
 )
+from penstock.projections.read_models.task_group_change import TaskGroupChange
 
 _ARCHIVED = [column.name for column in tables.archived_tasks.columns]
 _ATTEMPTS = [column.name for column in tables.attempts.columns]
 _ACTIVE = [column.name for column in tables.active_tasks.columns]
 _ASSIGNMENTS = [column.name for column in tables.assignments.columns]
 _RANGES = list(NewRange.__struct_fields__)
-
-
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a read model stands: which log, which build, how far."""
-
-    version: int
-    build: str
-    log_identity: str
-    position: Position
 
 
 class Moved(Conflict):
@@ -51,37 +42,36 @@ class Moved(Conflict):
 async def write(
     connection: Connection,
     effect: NetEffect,
-    before: Place,
-    after: Place,
     partitions: set[str],
+    *,
+    build: str,
+    before: Position,
+    after: Position,
 ) -> None:
     """Apply a batch. `partitions` are those that exist; new ones are added to it."""
     async with connection.transaction():
         moved = await connection.fetchrow(
             MOVE_POSITION,
-            after.position.sequence,
-            after.position.counter,
-            after.position.hash,
-            after.log_identity,
-            before.position.sequence,
-            before.build,
+            after.sequence,
+            after.counter,
+            after.hash,
+            before.sequence,
+            build,
         )
         if moved is None:
             raise Moved
-        await _write_groups(connection, effect)
+        await _write_task_groups(connection, effect)
         await _write_managers(connection, effect)
         await _write_ranges(connection, effect)
         await _write_assignments(connection, effect)
         await _write_active(connection, effect)
         created = await _write_archive(connection, effect, partitions)
-        if effect.group_changes:
-            await connection.execute(COUNT, *_counters(effect.group_changes))
+        if effect.task_group_changes:
+            await connection.execute(COUNT, *_counters(effect.task_group_changes))
     partitions |= created
 
 
-async def _write_groups(connection: Connection, effect: NetEffect) -> None:
-    for columns in effect.groups:
-        await _insert(connection, "groups", columns)
+async def _write_task_groups(connection: Connection, effect: NetEffect) -> None:
     for columns in effect.task_groups:
         await _insert(connection, "task_groups", columns)
     for task_group_id, columns in effect.task_group_updates.items():
@@ -96,20 +86,15 @@ async def _write_managers(connection: Connection, effect: NetEffect) -> None:
         await _insert(connection, "managers", columns, f"ON CONFLICT (id) DO UPDATE SET {changes}")
     for manager_id, columns in effect.manager_updates.items():
         await _update(connection, "managers", manager_id, columns)
-    for (task_group_id, manager_id), assigned_at in effect.task_group_managers.items():
-        key: Columns = {"task_group_id": task_group_id, "manager_id": manager_id}
-        if assigned_at is None:
+    for (task_group_id, manager_id), works_for_it in effect.task_group_managers.items():
+        if works_for_it:
+            key: Columns = {"task_group_id": task_group_id, "manager_id": manager_id}
+            await _insert(connection, "task_group_managers", key, "ON CONFLICT DO NOTHING")
+        else:
             await connection.execute(
                 "DELETE FROM task_group_managers WHERE task_group_id = $1 AND manager_id = $2",
-                *key.values(),
-            )
-        else:
-            await _insert(
-                connection,
-                "task_group_managers",
-                key | {"assigned_at": assigned_at},
-                "ON CONFLICT (task_group_id, manager_id) "
-                "DO UPDATE SET assigned_at = excluded.assigned_at",
+                task_group_id,
+                manager_id,
             )
 
 
@@ -131,7 +116,7 @@ async def _write_ranges(connection: Connection, effect: NetEffect) -> None:
         await connection.execute(TAKE, *_transposed(effect.taken))
     rests = [
         (task_group_id, change.rest_cancelled.at, change.rest_cancelled.reason)
-        for task_group_id, change in effect.group_changes.items()
+        for task_group_id, change in effect.task_group_changes.items()
         if change.rest_cancelled is not None
     ]
     if rests:
@@ -196,7 +181,7 @@ def _transposed(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-def _counters(changes: dict[int, GroupChange]) -> list[list[Any]]:
+def _counters(changes: dict[int, TaskGroupChange]) -> list[list[Any]]:
     return _transposed(
         [
             (

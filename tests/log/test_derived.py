@@ -24,7 +24,8 @@ from penstock.events import derived as derived_module
 from penstock.events.append import backoff
 from penstock.events.commit import assemble, encode_event
 from penstock.events.connection import Connection, connect
-from penstock.events.derived import Derived, EventsPublisher, safe
+from penstock.events.derivation import Derived, safe
+from penstock.events.derived import EventsPublisher
 from penstock.events.jetstream import JetStreamLog
 from penstock.events.jetstream_api import publish, stream_info
 from penstock.events.pull import Pull

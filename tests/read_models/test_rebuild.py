@@ -38,10 +38,10 @@ async def test_a_rebuild_equals_the_live_read_model(
         await projection.apply([entry])
     live = await dump(connection)
     seen: list[tuple[int, int]] = []
-    place = await rebuild(story.log, database_url, lambda reached, aim: seen.append((reached, aim)))
+    built = await rebuild(story.log, database_url, lambda reached, aim: seen.append((reached, aim)))
     assert await dump(connection) == live
-    assert place.position == story.entries[-1].position
-    assert place.build != projection.place.build
+    assert built.position == story.entries[-1].position
+    assert built.build != projection.build
     assert seen[0][0] == 0
     assert seen[-1] == (len(story.entries), len(story.entries))
     assert await schemas(connection) == {SCHEMA}

@@ -1,16 +1,14 @@
-"""Finding task groups and managers, and how far a group has come."""
+"""Finding task groups, and how far one has come."""
 
 from datetime import datetime
 from typing import Any
 
 import asyncpg
-import msgspec
 
 from penstock.events import SECOND
-from penstock.projections.read_models.group_change import RATE_WINDOW
+from penstock.projections.read_models.task_group_change import RATE_WINDOW
 from penstock.projections.read_models.views import (
     Counts,
-    ManagerView,
     ProgressView,
     TaskGroupView,
     timestamp,
@@ -18,7 +16,7 @@ from penstock.projections.read_models.views import (
 
 _COUNTERS = Counts.__struct_fields__
 
-_GROUPS = """
+_TASK_GROUPS = """
 SELECT *,
     ARRAY(
         SELECT manager_id FROM task_group_managers
@@ -31,26 +29,16 @@ SELECT *,
 FROM task_groups AS found
 """
 
-GROUP_BY_ID = f"{_GROUPS} WHERE id = $2"
-GROUP_BY_NAME = f"""
-{_GROUPS} WHERE group_name = $2 AND name = $3 ORDER BY id DESC LIMIT 1
-"""
-GROUPS = f"{_GROUPS} WHERE id > $2 ORDER BY id LIMIT $3"
-GROUPS_BY_STATE = f"{_GROUPS} WHERE state = $4 AND id > $2 ORDER BY id LIMIT $3"
+BY_ID = f"{_TASK_GROUPS} WHERE id = $2"
+BY_NAME = f"{_TASK_GROUPS} WHERE group_name = $2 AND name = $3"
+ALL = f"{_TASK_GROUPS} WHERE id > $2 ORDER BY id LIMIT $3"
+BY_STATE = f"{_TASK_GROUPS} WHERE state = $4 AND id > $2 ORDER BY id LIMIT $3"
 
-MANAGER = "SELECT * FROM managers WHERE id = $1"
-MANAGERS = "SELECT * FROM managers ORDER BY id"
-
-GROUP_STATES = "SELECT state, count(*) FROM task_groups GROUP BY state"
+STATES = "SELECT state, count(*) FROM task_groups GROUP BY state"
 TASK_STATES = f"""
 SELECT {", ".join(f"coalesce(sum({name}), 0)::bigint AS {name}" for name in _COUNTERS)},
     (SELECT count(*) FROM active_tasks WHERE state = 0 AND not_before <= $1) AS due
 FROM task_groups
-"""
-MANAGER_STATES = """
-SELECT CASE WHEN NOT online THEN 'offline' WHEN task_group_id IS NULL THEN 'idle'
-    ELSE 'executing' END AS state, count(*)
-FROM managers GROUP BY 1
 """
 
 
@@ -69,18 +57,6 @@ def task_group_view(row: asyncpg.Record) -> TaskGroupView:
         if name not in ("group", "counts")
     }
     return TaskGroupView(**values, group=row["group_name"], counts=counts(row))
-
-
-def manager_view(row: asyncpg.Record) -> ManagerView:
-    state = "executing" if row["task_group_id"] is not None else "idle"
-    values: dict[str, Any] = {
-        name: row[name] for name in ManagerView.__struct_fields__ if name not in ("state", "device")
-    }
-    return ManagerView(
-        **values,
-        state=state if row["online"] else "offline",
-        device=msgspec.Raw(row["device"].encode()),
-    )
 
 
 def progress_view(row: asyncpg.Record, now: datetime) -> ProgressView:

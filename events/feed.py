@@ -1,11 +1,12 @@
-"""Reads the log ahead of the writer, up to a limit, so that a batch is whatever has come so far."""
+"""Reads the log ahead of its user, up to a limit, so that a batch is whatever has come so far."""
 
 import asyncio
 from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Self
 
-from penstock.events import Entry, Log, Position
+from penstock.events.commit import Position
+from penstock.events.log import Entry, Log
 
 LIMIT_BYTES = 4 * 1024 * 1024
 """Of encoded commits; tens of thousands of short tasks."""

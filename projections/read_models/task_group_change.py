@@ -14,7 +14,7 @@ class RestCancelled(msgspec.Struct, frozen=True):
     reason: str
 
 
-class GroupChange:
+class TaskGroupChange:
     """`counts` is by state. After `rest_cancelled`, all that was waiting or ready is cancelled."""
 
     __slots__ = (
