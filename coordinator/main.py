@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 
 import aiohttp
 import msgspec
@@ -16,14 +15,14 @@ import uvloop
 
 from penstock.clock import SystemClock
 from penstock.collector import relax_collector
-from penstock.configuration import load
+from penstock.configuration import DEFAULT_LISTEN, load, read_token
 from penstock.coordinator.http.app import build_app
 from penstock.coordinator.http.endpoint import Services
 from penstock.coordinator.http.forward import Forwarder
 from penstock.coordinator.node import Node
 from penstock.errors import Invalid
 from penstock.events import Subjects
-from penstock.logging import set_up_logging
+from penstock.logging import LogLevel, set_up_logging
 from penstock.projections.read_models import ReadModel
 
 logger = structlog.get_logger("penstock.coordinator")
@@ -31,12 +30,13 @@ logger = structlog.get_logger("penstock.coordinator")
 MISSED_HEARTBEATS = 3
 GRACEFUL_SECONDS = 3
 BACKLOG = 1024
+SHORTEST_TOKEN = 16
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     nats_url: str
     database_url: str
-    listen: str = "127.0.0.1:8470"
+    listen: str = DEFAULT_LISTEN
     url: str = ""
     """Where other coordinators reach this one; made from `listen` when empty."""
     node: str = ""
@@ -45,7 +45,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     token_file: str = ""
     prefix: str = "penstock"
     heartbeat_seconds: float = 10.0
-    log_level: str = "info"
+    log_level: LogLevel = "info"
 
 
 def run() -> None:
@@ -136,12 +136,10 @@ def _listen(address: str) -> socket.socket:
 
 
 def _token(configuration: Configuration) -> str:
-    token = configuration.token
-    if configuration.token_file:
-        try:
-            token = Path(configuration.token_file).read_text().strip()
-        except OSError as error:
-            raise Invalid(f"Cannot read PENSTOCK_TOKEN_FILE: {error}.") from error
-    if len(token) < 16:
-        raise Invalid("Set PENSTOCK_TOKEN or PENSTOCK_TOKEN_FILE to a token of 16 or more letters.")
+    token = read_token(configuration.token, configuration.token_file)
+    if len(token) < SHORTEST_TOKEN:
+        raise Invalid(
+            f"Set PENSTOCK_TOKEN or PENSTOCK_TOKEN_FILE to a token of {SHORTEST_TOKEN} or more "
+            "letters."
+        )
     return token

@@ -35,7 +35,7 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    message: str = "Ended in an unknown way: it was not a child of this process."
+    message: str = "How it ended is not known."
 
 
 Exit: TypeAlias = Success | ExitCode | Signal | Unknown

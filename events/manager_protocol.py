@@ -2,8 +2,8 @@
 
 The coordinator pushes to the manager's own subject. Pushes are numbered within an epoch; a manager
 that misses one, reconnects or meets a new epoch synchronises: it tells all that it holds, and the
-answer says what to keep, to drop and to start. A lower epoch than the highest seen is a zombie's,
-and is refused.
+answer says what to keep and what to drop. What it lacks comes in the pushes after that. A lower
+epoch than the highest seen is a zombie's, and is refused.
 
 The manager reports by request. A report is answered when what it says is on disk in the log; until
 then the manager keeps it and repeats it. Attempt numbers make a repeat harmless.
@@ -145,8 +145,7 @@ class Sync(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SyncReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Held tasks that `drop` does not name are kept. `start` holds those the manager should have
-    and does not. The next push has number 1.
+    """Held tasks that `drop` does not name are kept. The next push has number 1.
 
     With `error`, nothing was taken: for the code `not_found`, register first.
     """
@@ -155,7 +154,6 @@ class SyncReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     task_group: AssignGroup | None = None
     drop: list[Attempt] = []
     cancel: list[Attempt] = []
-    start: list[TaskBatch] = []
     error: str = ""
     message: str = ""
 

@@ -16,13 +16,16 @@ import struct
 from typing import Self
 
 import msgspec
+import structlog
 
 from penstock.events.event import TaskId, Timestamp
 from penstock.events.tasks import AttemptResult
 
+logger = structlog.get_logger("penstock.events")
+
 AREA_BYTES = 512 * 1024
 
-_MARK = struct.Struct("<QIQ")
+_MARK = struct.Struct("<QIQQ")
 _COUNTS = struct.Struct("<II")
 _COUNTS_AT = (32, 40)
 _AREA_AT = (64, 64 + AREA_BYTES)
@@ -42,6 +45,8 @@ class Mark(msgspec.Struct, frozen=True):
     task_id: TaskId
     attempt: int
     started_at: Timestamp
+    began_microseconds: int
+    """The same moment on the monotonic clock, which all processes of a machine share."""
 
 
 class JournalWriter:
@@ -60,11 +65,13 @@ class JournalWriter:
         self._count = 0
         self._waits_for = 0
 
-    def mark(self, task_id: TaskId, attempt: int, now: Timestamp) -> None:
-        _MARK.pack_into(self.memory, 0, task_id, attempt, now)
+    def mark(
+        self, task_id: TaskId, attempt: int, started_at: Timestamp, began_microseconds: int
+    ) -> None:
+        _MARK.pack_into(self.memory, 0, task_id, attempt, started_at, began_microseconds)
 
     def clear_mark(self) -> None:
-        _MARK.pack_into(self.memory, 0, 0, 0, 0)
+        _MARK.pack_into(self.memory, 0, 0, 0, 0, 0)
 
     def add(self, encoded: bytes) -> None:
         used = self._used
@@ -113,9 +120,12 @@ class JournalReader:
         results: list[AttemptResult] = []
         for counts_at, area_at in zip(_COUNTS_AT, _AREA_AT, strict=True):
             used, count = _COUNTS.unpack_from(self._content, counts_at)
-            results += _results.decode(
-                array_header(count) + self._content[area_at : area_at + used]
-            )
+            area = array_header(count) + self._content[area_at : area_at + used]
+            try:
+                results += _results.decode(area)
+            except (msgspec.DecodeError, ValueError, RecursionError) as error:
+                # What a machine leaves behind that lost its power need not be whole.
+                logger.error("journal_unreadable", error=str(error))
         return results
 
 

@@ -58,6 +58,7 @@ class Cancel(Message, frozen=True, kw_only=True, tag="cancel"):
     """End these tasks wherever they are. Repeated until they are reported."""
 
     tasks: list[Attempt]
+    reason: str = ""
     grace_seconds: float = 30.0
 
 

@@ -79,7 +79,7 @@ class Source:
         if self._timeout is None:
             try:
                 self._timeout = _limits.decode(self.batch.spec)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 # The worker will say what is wrong with the spec.
                 self._timeout = _Limits()
         return self._timeout.timeout_seconds
@@ -146,6 +146,22 @@ class Buffer:
             taken.append(span)
             count -= size
             self._count -= size
+        return taken
+
+    def take_last(self, count: int) -> list[Key]:
+        """Forget the last tasks, at most `count`; return them in their order."""
+        taken: list[Key] = []
+        spans = self._spans
+        while count > 0 and spans:
+            span = spans.pop()
+            middle = max(span.start, span.end - count)
+            if middle > span.start:
+                spans.append(Span(span.source, span.start, middle))
+            keys = span.source.keys(middle, span.end)
+            taken += reversed(keys)
+            count -= len(keys)
+        self._count -= len(taken)
+        taken.reverse()
         return taken
 
     def remove(self, keys: Collection[Key]) -> list[Key]:

@@ -24,6 +24,9 @@ CANCEL_BACKSTOP_SECONDS = 5.0
 TIMEOUT_BACKSTOP_SECONDS = 10.0
 DROP_GRACE_SECONDS = 5.0
 LONG_TASK_SECONDS = 0.1
+WITHOUT_WORKERS_SECONDS = 10.0
+EXCESS_FACTOR = 2
+EXCESS_SECONDS = 1.0
 
 
 class Cancelling(msgspec.Struct, frozen=True):
@@ -46,6 +49,13 @@ class Core:
         """Every task that this manager is responsible for."""
         self._cancelling: dict[Key, Cancelling] = {}
         self._timed_out: set[Key] = set()
+        self._dropped: dict[Key, float] = {}
+        """Tasks that the coordinator took away while a worker had them, and when, on the monotonic
+        clock, the worker should have ended them."""
+        self._without_workers_since: float | None = None
+        self._excess_since: float | None = None
+        self.without_workers = False
+        """For so long that nobody should wait for them."""
 
     # What the coordinator says
 
@@ -62,8 +72,12 @@ class Core:
                 if key not in self._keys:
                     self._keys.add(key)
                     self.buffer.put(Span(source, offset, offset + 1))
-        if self.draining or self.stopping:
+        if not self.takes_tasks:
             self.give_back_buffer()
+
+    @property
+    def takes_tasks(self) -> bool:
+        return not (self.draining or self.stopping or self.without_workers)
 
     def on_cancel(
         self, tasks: Iterable[Attempt], reason: str, grace_seconds: float, now: float
@@ -91,37 +105,49 @@ class Core:
             self.give_back_buffer()
 
     def give_back_buffer(self) -> None:
-        keys = self.buffer.clear()
-        self.outbox.give_back([Attempt(*task_and_attempt(key)) for key in keys])
+        self.outbox.give_back(_attempts(self.buffer.clear()))
+
+    def on_time(self, now: float) -> None:
+        """Called every second or so: give back what others could run sooner."""
+        if self.workers:
+            self._without_workers_since = None
+        elif self._without_workers_since is None:
+            self._without_workers_since = now
+        elif now - self._without_workers_since >= WITHOUT_WORKERS_SECONDS:
+            self.without_workers = True
+            self.give_back_buffer()
+        # Tasks that prove longer than those before shrink the capacity below what was pushed. A
+        # single long one among short ones does so too, for a moment: that is not worth the trouble.
+        excess = self._unfinished - self.capacity
+        if excess <= (EXCESS_FACTOR - 1) * self.capacity or not len(self.buffer):
+            self._excess_since = None
+        elif self._excess_since is None:
+            self._excess_since = now
+        elif now - self._excess_since >= EXCESS_SECONDS:
+            self._excess_since = None
+            self.outbox.give_back(_attempts(self.buffer.take_last(excess)))
 
     def held(self) -> list[Held]:
         """All that this manager is responsible for, as it tells the coordinator."""
         waiting = set(self.buffer.keys())
         return [Held(*task_and_attempt(key), key not in waiting) for key in self._keys]
 
-    def on_sync_reply(
-        self, reply: SyncReply, now: float
-    ) -> tuple[list[AttemptResult], list[Cancel]]:
-        """Returns new results, and what to tell the workers at once."""
+    def on_sync_reply(self, reply: SyncReply, now: float) -> list[AttemptResult]:
+        """Returns new results. What the workers have to be told is in `cancellations`."""
         dropped = {key_of(task.task_id, task.attempt) for task in reply.drop}
         self.buffer.remove(dropped)
         self.outbox.drop(dropped)
         self._keys -= dropped
-        at_workers = [
-            key for worker in self.workers.values() for key in dropped & worker.held.keys()
-        ]
+        deadline = now + DROP_GRACE_SECONDS + CANCEL_BACKSTOP_SECONDS
         for worker in self.workers.values():
-            for key in at_workers:
-                worker.held.pop(key, None)
+            for key in dropped & worker.held.keys():
+                del worker.held[key]
+                self._dropped[key] = deadline
+        for key in dropped:
+            self._cancelling.pop(key, None)
+            self._timed_out.discard(key)
         self.task_group = reply.task_group
-        self.on_tasks(reply.start)
-        results = self.on_cancel(reply.cancel, "", 30.0, now)
-        cancels = (
-            [Cancel(tasks=_attempts(at_workers), grace_seconds=DROP_GRACE_SECONDS)]
-            if at_workers
-            else []
-        )
-        return results, cancels
+        return self.on_cancel(reply.cancel, "", 30.0, now)
 
     # What workers say
 
@@ -133,6 +159,8 @@ class Core:
         keys = [key_of(task.task_id, task.attempt) for task in hello.held]
         self._keys.update(keys)
         self.workers[hello.worker] = WorkerState(hello.worker, hello.pid, dict.fromkeys(keys))
+        self.without_workers = False
+        self._without_workers_since = None
 
     def on_results(self, worker: WorkerState, message: Results) -> list[AttemptResult]:
         """Returns the results that are news, all of which are in the outbox now."""
@@ -147,7 +175,7 @@ class Core:
                 total += result.ended_at - result.started_at
         if accepted:
             worker.average_seconds = pacing.learn(
-                worker.average_seconds, total / 1e6 / len(accepted)
+                worker.average_seconds, max(0, total) / 1e6 / len(accepted)
             )
             self.outbox.finish(accepted)
             if self._cancelling:
@@ -175,7 +203,7 @@ class Core:
             else:
                 waiting.append((key, source))
         self.buffer.put_back(waiting)
-        if self.draining or self.stopping:
+        if not self.takes_tasks:
             self.give_back_buffer()
         self.outbox.finish(results)
         return results
@@ -229,7 +257,7 @@ class Core:
     ) -> AttemptResult:
         started_at = mark.started_at if mark is not None else 0
         if key in self._cancelling:
-            end = endings.KILLED_TO_CANCEL
+            end = endings.killed_to_cancel(self._cancelling[key].reason)
         elif key in self._timed_out:
             end = endings.KILLED_TO_TIME_OUT
         elif self.stopping:
@@ -248,7 +276,7 @@ class Core:
 
     def feed(self) -> list[tuple[WorkerState, list[TaskBatch]]]:
         """Tasks for workers that have room."""
-        if not len(self.buffer) or self.draining or self.stopping:
+        if not len(self.buffer) or not self.takes_tasks:
             return []
         wanting = [(worker.room, worker) for worker in self.workers.values()]
         wanting = [(room, worker) for room, worker in wanting if room > 0]
@@ -266,7 +294,7 @@ class Core:
 
     @property
     def capacity(self) -> int:
-        if self.draining or self.stopping:
+        if not self.takes_tasks:
             return 0
         averages = [
             worker.average_seconds
@@ -279,8 +307,11 @@ class Core:
     @property
     def has_backlog(self) -> bool:
         """Whether workers have work to go on with, so that a report may gather for a moment."""
-        unfinished = len(self.buffer) + sum(len(w.held) for w in self.workers.values())
-        return unfinished * 2 >= self.capacity
+        return self._unfinished * 2 >= self.capacity
+
+    @property
+    def _unfinished(self) -> int:
+        return len(self.buffer) + sum(len(worker.held) for worker in self.workers.values())
 
     @property
     def busy_workers(self) -> int:
@@ -307,38 +338,50 @@ class Core:
         self.outbox.finish(results)
 
     def cancellations(self) -> list[Cancel]:
-        """What to tell the workers, again and again until the tasks have ended."""
-        by_grace: dict[float, list[Key]] = {}
+        """What to tell the workers, again and again until the tasks have ended: what is said once
+        may overtake the task itself on its way to the worker."""
+        alike: dict[tuple[float, str], list[Key]] = {}
         for key, cancelling in self._cancelling.items():
-            by_grace.setdefault(cancelling.grace_seconds, []).append(key)
+            alike.setdefault((cancelling.grace_seconds, cancelling.reason), []).append(key)
+        if self._dropped:
+            alike.setdefault((DROP_GRACE_SECONDS, ""), []).extend(self._dropped)
         return [
-            Cancel(tasks=_attempts(keys), grace_seconds=grace) for grace, keys in by_grace.items()
+            Cancel(tasks=_attempts(keys), reason=reason, grace_seconds=grace)
+            for (grace, reason), keys in alike.items()
         ]
 
     def overdue(
-        self, mark_of: Callable[[WorkerState], Mark | None], now: float, wall_clock: Timestamp
+        self, mark_of: Callable[[WorkerState], Mark | None], now: float
     ) -> list[WorkerState]:
         """Workers to kill, because they cannot end the task that they have in hand."""
-        kill: list[WorkerState] = []
-        for worker in self.workers.values():
-            if not worker.held:
-                continue
-            mark = mark_of(worker)
-            key = key_of(mark.task_id, mark.attempt) if mark is not None else None
-            if key is None or mark is None or key not in worker.held:
-                continue
-            cancelling = self._cancelling.get(key)
-            if cancelling is not None and now > cancelling.deadline:
-                kill.append(worker)
-                continue
-            source = worker.held[key]
-            timeout = source.timeout_seconds if source is not None else None
-            if timeout is not None:
-                running = (wall_clock - mark.started_at) / 1e6
-                if running > timeout + TIMEOUT_BACKSTOP_SECONDS:
-                    self._timed_out.add(key)
-                    kill.append(worker)
+        late = {key for key, deadline in self._dropped.items() if now > deadline}
+        kill = [
+            worker
+            for worker in self.workers.values()
+            if (worker.held or late)
+            and (mark := mark_of(worker)) is not None
+            and self._is_overdue(worker, mark, late, now)
+        ]
+        for key in late:
+            del self._dropped[key]
         return kill
+
+    def _is_overdue(
+        self, worker: WorkerState, mark: Mark, late: Collection[Key], now: float
+    ) -> bool:
+        key = key_of(mark.task_id, mark.attempt)
+        if key not in worker.held:
+            return key in late
+        cancelling = self._cancelling.get(key)
+        if cancelling is not None and now > cancelling.deadline:
+            return True
+        source = worker.held[key]
+        timeout = source.timeout_seconds if source is not None else None
+        running = now - mark.began_microseconds / 1e6
+        if timeout is None or running <= timeout + TIMEOUT_BACKSTOP_SECONDS:
+            return False
+        self._timed_out.add(key)
+        return True
 
 
 def _attempts(keys: Iterable[Key]) -> list[Attempt]:

@@ -8,13 +8,19 @@ from pathlib import Path
 
 import structlog
 
-from penstock.events.exits import Exit, Unknown
+from penstock.events.exits import Exit
 from penstock.events.tasks import AttemptResult
 from penstock.events.worker_journal import JournalReader, Mark, read_mark
 from penstock.events.worker_protocol import Control, Hello, Place, Results, Run, Stop, identity
 from penstock.manager.core import Core
-from penstock.manager.pool import Pool
-from penstock.manager.processes import kill_session, start_ticks
+from penstock.manager.endings import UNSEEN
+from penstock.manager.pool import Pool, worker_arguments
+from penstock.manager.processes import (
+    command_line,
+    kill_session,
+    kill_tasks_left_in,
+    start_ticks,
+)
 from penstock.manager.sockets import Sockets
 from penstock.manager.spool import Spool
 from penstock.manager.state_file import RecordedWorker
@@ -38,11 +44,14 @@ class Crew:
         *,
         on_news: Callable[[], None],
         on_change: Callable[[], None],
+        on_capacity: Callable[[], None],
     ) -> None:
         self._core = core
         self._spool = spool
         self._place = place
+        self._log_directory = log_directory
         self._on_news = on_news
+        self._on_capacity = on_capacity
         self._acknowledgements: dict[bytes, int] = {}
         self._identities: dict[bytes, int] = {}
         self._expected: set[int] = set()
@@ -54,19 +63,28 @@ class Crew:
     def records(self) -> list[RecordedWorker]:
         return self._pool.records
 
-    async def assemble(self, recorded: list[RecordedWorker]) -> None:
+    async def assemble(self, recorded: list[RecordedWorker], *, rebooted: bool) -> None:
         """Adopt the workers of an earlier manager and start the missing ones. Returns when it is
-        known what the adopted ones hold."""
+        known what the adopted ones hold.
+
+        After a reboot a recorded process number, even with its start time, is someone else's, and
+        what is left of a journal need not be true: what the workers held is lost.
+        """
         for record in recorded:
-            if record.number > self._core.worker_count:
-                if start_ticks(record.pid) == record.start_ticks:
-                    kill_session(record.pid)
-                self._on_exit(record, Unknown())
-            elif self._pool.adopt(record):
+            if rebooted:
+                self._remove_journal(record.number, record.pid)
+                continue
+            wanted = record.number <= self._core.worker_count
+            if wanted and self._pool.adopt(record):
                 self._expected.add(record.number)
-            else:
+                continue
+            if start_ticks(record.pid) == record.start_ticks:
                 kill_session(record.pid)
-                self._on_exit(record, Unknown())
+            else:
+                kill_tasks_left_in(record.pid)
+            self._on_exit(record, UNSEEN)
+        # Not before: a worker that is not adopted yet would be taken for a stranger.
+        self._sockets.listen()
         for number in range(1, self._core.worker_count + 1):
             self._pool.spawn(number)
         if self._expected:
@@ -84,10 +102,20 @@ class Crew:
             await asyncio.sleep(LOOK_SECONDS)
             for cancel in self._core.cancellations():
                 self._sockets.publish(cancel)
-            now, wall_clock = time.monotonic(), time.time_ns() // 1000
-            for worker in self._core.overdue(self._mark_of, now, wall_clock):
+            now = time.monotonic()
+            for worker in self._core.overdue(self._mark_of, now):
                 logger.warning("worker_killed_with_its_task", worker=worker.number)
                 self._pool.kill(worker.number)
+            self._look_for_work_to_give_back(now)
+
+    def _look_for_work_to_give_back(self, now: float) -> None:
+        before = self._core.without_workers
+        self._core.on_time(now)
+        if self._core.without_workers and not before:
+            logger.error("no_worker_comes_up", see=str(self._log_directory))
+            self._on_capacity()
+        if self._core.outbox:
+            self._on_news()
 
     def publish(self, control: Control) -> None:
         self._sockets.publish(control)
@@ -110,9 +138,7 @@ class Crew:
 
     def _on_message(self, name: bytes, message: Hello | Results, encoded: bytes) -> None:
         if isinstance(message, Hello):
-            self._core.on_hello(message)
-            self._identities[name] = message.worker
-            self._known(message.worker)
+            self._on_hello(name, message)
             return
         worker = self._core.workers.get(self._identities.get(name, 0))
         if worker is None:
@@ -125,6 +151,28 @@ class Crew:
         else:
             self._spool.add(accepted)
         self._acknowledgements[name] = message.number
+
+    def _on_hello(self, name: bytes, hello: Hello) -> None:
+        if not self._pool.runs(hello.worker, hello.pid):
+            self._turn_away(hello)
+            return
+        before = self._core.without_workers
+        self._core.on_hello(hello)
+        self._identities[name] = hello.worker
+        self._known(hello.worker)
+        if before:
+            self._on_capacity()
+
+    def _turn_away(self, hello: Hello) -> None:
+        """A worker that this manager neither started nor found in its records: the one before died
+        before it could write it down, and what it runs counts as lost."""
+        if command_line(hello.pid)[1:-1] == worker_arguments(self._place, hello.worker):
+            logger.warning("unknown_worker_killed", worker=hello.worker, pid=hello.pid)
+            kill_session(hello.pid)
+            self._remove_journal(hello.worker, hello.pid)
+
+    def _remove_journal(self, number: int, pid: int) -> None:
+        Path(self._place.journal(number, pid)).unlink(missing_ok=True)
 
     def _known(self, number: int) -> None:
         self._expected.discard(number)

@@ -3,7 +3,7 @@
 import msgspec
 
 from penstock.events.event import Timestamp
-from penstock.events.exits import Exit, ExitCode, Signal
+from penstock.events.exits import Exit, ExitCode, Signal, Unknown
 from penstock.events.spec import Cause
 from penstock.events.tasks import AttemptResult, Outcome
 from penstock.manager.buffer import Key, task_and_attempt
@@ -19,21 +19,30 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     signal: int | None = None
 
 
-KILLED_TO_CANCEL = End(
-    outcome="cancelled",
-    cause="cancelled",
-    message="Cancelled; it did not end by itself, so its worker was killed.",
-)
 KILLED_TO_TIME_OUT = End(
     cause="timeout", message="Ran longer than its timeout and did not end; its worker was killed."
 )
 MANAGER_STOPPED = End(cause="executor_lost", message="The manager was stopped.")
 
 
+ADOPTED = Unknown("The worker died; how is not known, because this manager had adopted it.")
+UNSEEN = Unknown("The worker died; how is not known, because no manager watched it then.")
+
+
+def killed_to_cancel(reason: str) -> End:
+    because = f": {reason}" if reason else ""
+    return End(
+        outcome="cancelled",
+        cause="cancelled",
+        message=f"Cancelled{because}; it did not end by itself, so its worker was killed.",
+    )
+
+
 def worker_died(how: Exit) -> End:
+    died = "" if how in (ADOPTED, UNSEEN) else "The worker died while it ran the task. "
     return End(
         cause="worker_death",
-        message=f"The worker died while it ran the task. {how.message}",
+        message=f"{died}{how.message}",
         exit_code=how.code if isinstance(how, ExitCode) else None,
         signal=how.number if isinstance(how, Signal) else None,
     )
@@ -53,7 +62,7 @@ def result(
         task_id=task_id,
         attempt=attempt,
         started_at=started_at,
-        ended_at=ended_at,
+        ended_at=max(started_at, ended_at),
         worker=worker,
         outcome=end.outcome,
         cause=end.cause,

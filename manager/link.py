@@ -80,6 +80,7 @@ class Link:
             self._incarnation,
             core,
             spool,
+            epoch=lambda: self.epoch,
             synchronised=self.synchronised,
             on_not_synchronised=self._want_sync,
         )
@@ -199,6 +200,8 @@ class Link:
                 worker_count=self._core.worker_count,
                 device=self._registration.device,
             )
+            # What was pushed before may contradict the answer; what is missing comes after it.
+            self._waiting_pushes.clear()
             try:
                 answer = await self._connection.call(
                     self._subjects.sync(self._manager_id),
@@ -233,9 +236,8 @@ class Link:
             self.epoch = reply.epoch
             self._on_epoch()
         self._pushes_seen = 0
-        results, cancels = self._core.on_sync_reply(reply, time.monotonic())
-        self._crew.keep(results)
-        for cancel in (*cancels, *self._core.cancellations()):
+        self._crew.keep(self._core.on_sync_reply(reply, time.monotonic()))
+        for cancel in self._core.cancellations():
             self._crew.publish(cancel)
         self.synchronised.set()
         logger.info(
@@ -243,7 +245,6 @@ class Link:
             epoch=reply.epoch,
             held=self._core.responsible_for,
             dropped=len(reply.drop),
-            started=len(reply.start),
         )
         pushes, self._waiting_pushes = self._waiting_pushes, []
         for push in pushes:
@@ -254,6 +255,10 @@ class Link:
         return True
 
     # Heartbeats
+
+    def beat(self) -> None:
+        """Tell at once what the next heartbeat would say."""
+        self._heartbeat_now.set()
 
     async def _keep_beating(self) -> None:
         while True:

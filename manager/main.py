@@ -24,6 +24,7 @@ from penstock.manager.core import Core
 from penstock.manager.crew import Crew
 from penstock.manager.link import Link
 from penstock.manager.place import open_place, remove_place
+from penstock.manager.processes import boot_id
 from penstock.manager.registration import Registration, this_device
 from penstock.manager.spool import Spool
 from penstock.manager.state_file import State, StateFile
@@ -43,6 +44,10 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     manager_id: str = ""
     workers: int = 0
     """0 is one per core."""
+    groups: str = "default"
+    tags: str = ""
+    labels: str = ""
+    """These three are lists, separated by commas."""
     heartbeat_seconds: float = 10.0
     log_level: str = "info"
 
@@ -67,6 +72,9 @@ async def serve(configuration: Configuration) -> None:
         manager_id=manager_id,
         worker_count=configuration.workers or len(os.sched_getaffinity(0)),
         device=this_device(),
+        groups=_list(configuration.groups) or ["default"],
+        tags=_list(configuration.tags),
+        labels=_list(configuration.labels),
     )
     with _only_manager_of(directory):
         await Daemon(configuration, registration, directory, stopping).run()
@@ -87,6 +95,7 @@ class Daemon:
         self._stopping = stopping
         self._state_file = StateFile(directory / "state.json")
         self._state = self._state_file.read()
+        self._boot_id = boot_id()
         self._core = Core(registration.worker_count)
         self._spool = Spool(directory / "reports")
         self._core.recover(self._spool.recover())
@@ -100,15 +109,21 @@ class Daemon:
             _worker_environment(),
             on_news=self._tell_news,
             on_change=self._remember,
+            on_capacity=self._tell_capacity,
         )
 
     def _tell_news(self) -> None:
         if self._link is not None:
             self._link.reporter.tell_news()
 
+    def _tell_capacity(self) -> None:
+        if self._link is not None:
+            self._link.beat()
+
     def _remember(self) -> None:
         epoch = self._link.epoch if self._link is not None else self._state.epoch
-        self._state_file.write(State(epoch=epoch, workers=self._crew.records))
+        workers = self._crew.records
+        self._state_file.write(State(epoch=epoch, boot_id=self._boot_id, workers=workers))
 
     async def run(self) -> None:
         """When this ends with an error the workers go on, and the next manager adopts them."""
@@ -116,7 +131,10 @@ class Daemon:
             stack.callback(self._spool.close)
             stack.callback(self._crew.close)
             stopped = asyncio.create_task(self._stopping.wait())
-            assembled = asyncio.create_task(self._crew.assemble(self._state.workers))
+            rebooted = self._state.boot_id != self._boot_id
+            assembled = asyncio.create_task(
+                self._crew.assemble(self._state.workers, rebooted=rebooted)
+            )
             connected = asyncio.create_task(self._connect())
             stack.push_async_callback(_end, stopped, assembled, connected)
             await _first(stopped, asyncio.gather(assembled, connected))
@@ -190,6 +208,10 @@ def _directory(data: str, manager_id: str) -> Path:
 def _worker_environment() -> dict[str, str]:
     """Workers need none of our settings, and tasks must not see our secrets."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+
+
+def _list(text: str) -> list[str]:
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
 def _default_id() -> str:

@@ -18,6 +18,7 @@ import structlog
 
 from penstock.events.exits import Exit, Unknown, classify
 from penstock.events.worker_protocol import Place
+from penstock.manager.endings import ADOPTED
 from penstock.manager.processes import kill_session, start_ticks
 from penstock.manager.state_file import RecordedWorker
 
@@ -27,6 +28,11 @@ SHORT_LIFE_SECONDS = 2.0
 FIRST_DELAY_SECONDS = 0.1
 LONGEST_DELAY_SECONDS = 10.0
 LOG_LIMIT_BYTES = 16 * 1024 * 1024
+
+
+def worker_arguments(place: Place, number: int) -> list[str]:
+    """What a worker is started with, and by which it is known again."""
+    return ["-m", "penstock.worker", "--place", place.directory, "--worker", str(number)]
 
 
 class WorkerProcess:
@@ -41,7 +47,7 @@ class WorkerProcess:
         """How it ended. To be called once, when it has."""
         os.close(self.descriptor)
         if self.process is None:
-            return Unknown()
+            return ADOPTED
         information = os.waitid(os.P_PID, self.record.pid, os.WEXITED | os.WNOWAIT)
         self.process.wait()
         return classify(information.si_code, information.si_status) if information else Unknown()
@@ -72,6 +78,10 @@ class Pool:
     def records(self) -> list[RecordedWorker]:
         return [process.record for process in self._processes.values()]
 
+    def runs(self, number: int, pid: int) -> bool:
+        process = self._processes.get(number)
+        return process is not None and process.record.pid == pid
+
     def adopt(self, record: RecordedWorker) -> bool:
         """Watch a worker of an earlier manager. False when it is no more."""
         try:
@@ -81,6 +91,7 @@ class Pool:
         if start_ticks(record.pid) != record.start_ticks:
             os.close(process.descriptor)
             return False
+        # Nothing to write down: the record is where it came from.
         self._watch(process)
         return True
 
@@ -88,25 +99,34 @@ class Pool:
         self._timers.pop(number, None)
         if self._stopping or number in self._processes:
             return
-        with self._log(number) as log:
-            try:
+        try:
+            with self._log(number) as log:
                 child = subprocess.Popen(
-                    [
-                        *(sys.executable, "-m", "penstock.worker"),
-                        *("--place", self._place.directory, "--worker", str(number)),
-                    ],
+                    [sys.executable, *worker_arguments(self._place, number)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     env=self._environment,
                     start_new_session=True,
                 )
-            except OSError as error:
-                logger.error("worker_not_startable", worker=number, error=str(error))
-                self._spawn_later(number, LONGEST_DELAY_SECONDS)
-                return
+        except OSError as error:
+            self._not_started(number, error)
+            return
         record = RecordedWorker(number, child.pid, start_ticks(child.pid) or 0)
-        self._watch(WorkerProcess(record, child))
+        try:
+            process = WorkerProcess(record, child)
+        except OSError as error:
+            # One that cannot be watched is of no use.
+            child.kill()
+            child.wait()
+            self._not_started(number, error)
+            return
+        self._watch(process)
+        self._on_change()
+
+    def _not_started(self, number: int, error: OSError) -> None:
+        logger.error("worker_not_startable", worker=number, error=str(error))
+        self._spawn_later(number, LONGEST_DELAY_SECONDS)
 
     def _log(self, number: int) -> BufferedWriter:
         path = self._log_directory / f"worker-{number}.log"
@@ -117,7 +137,6 @@ class Pool:
         self._processes[process.record.number] = process
         self._empty.clear()
         self._loop.add_reader(process.descriptor, self._ended, process)
-        self._on_change()
 
     def _ended(self, process: WorkerProcess) -> None:
         self._loop.remove_reader(process.descriptor)
@@ -128,10 +147,14 @@ class Pool:
         del self._processes[record.number]
         if not self._processes:
             self._empty.set()
+        if not self._stopping:
+            # First of all: whatever goes wrong below, there will be another worker.
+            self._replace(process, how)
         self._on_exit(record, how)
         self._on_change()
-        if self._stopping:
-            return
+
+    def _replace(self, process: WorkerProcess, how: Exit) -> None:
+        record = process.record
         lived = time.monotonic() - process.began
         delay = 0.0
         if lived < SHORT_LIFE_SECONDS:

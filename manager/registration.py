@@ -4,12 +4,13 @@ import asyncio
 import os
 import platform
 import socket
+from typing import Any
 
 import aiohttp
 import msgspec
 import structlog
 
-from penstock.errors import Forbidden, Invalid, Unauthenticated
+from penstock.errors import Forbidden, Invalid, NotFound, Unauthenticated
 from penstock.events.managers import Device
 
 logger = structlog.get_logger("penstock.manager")
@@ -34,6 +35,9 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     manager_id: str
     worker_count: int
     device: Device
+    groups: list[str]
+    tags: list[str] = []
+    labels: list[str] = []
 
     async def register(self) -> None:
         """Try until the coordinator has taken it. Raises when it never will."""
@@ -50,11 +54,17 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _try(self, session: aiohttp.ClientSession) -> str:
         """Returns what was in the way, for now."""
-        body = {
+        body: dict[str, Any] = {
             "manager_id": self.manager_id,
             "worker_count": self.worker_count,
             "device": msgspec.to_builtins(self.device),
+            "groups": self.groups,
         }
+        # What this manager was not told, it does not know better than whoever set it elsewhere.
+        if self.tags:
+            body["tags"] = self.tags
+        if self.labels:
+            body["labels"] = self.labels
         try:
             async with session.post(
                 f"{self.url.rstrip('/')}/managers",
@@ -73,6 +83,20 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
             )
         if response.status == 403:
             raise Forbidden(f"This token may not register a manager: {text[:500]}")
-        if response.status in (400, 422):
+        if response.status in (400, 422) or _names_nothing(response.status, text):
             raise Invalid(f"The coordinator refuses this manager: {text[:500]}")
         return f"status {response.status}: {text[:200]}"
+
+
+def _names_nothing(status: int, text: str) -> bool:
+    """Whether the coordinator says that a group does not exist. A 404 of a proxy may pass."""
+    if status != 404:
+        return False
+    try:
+        return msgspec.json.decode(text, type=_Problem).code == NotFound.code
+    except msgspec.DecodeError:
+        return False
+
+
+class _Problem(msgspec.Struct, frozen=True):
+    code: str = ""

@@ -38,6 +38,7 @@ class Reporter:
         core: Core,
         spool: Spool,
         *,
+        epoch: Callable[[], int],
         synchronised: asyncio.Event,
         on_not_synchronised: Callable[[], None],
     ) -> None:
@@ -47,6 +48,7 @@ class Reporter:
         self._incarnation = incarnation
         self._core = core
         self._spool = spool
+        self._epoch = epoch
         self._synchronised = synchronised
         self._on_not_synchronised = on_not_synchronised
         self._news = asyncio.Event()
@@ -122,4 +124,11 @@ class Reporter:
             self._on_not_synchronised()
         elif reply.error:
             logger.warning("report_refused", code=reply.error, message=reply.message)
-        return not reply.error
+        elif reply.epoch != self._epoch():
+            # Another leader's: what it says to have written may not be in the log.
+            logger.warning("report_answer_of_other_epoch", epoch=reply.epoch, now=self._epoch())
+            if reply.epoch > self._epoch():
+                self._on_not_synchronised()
+        else:
+            return True
+        return False

@@ -55,6 +55,9 @@ class Sockets:
         self._publisher.bind(place.control)
         self._router.bind(place.router)
         self._scheduled = False
+
+    def listen(self) -> None:
+        """Begin to receive. Until then messages wait."""
         self._loop.add_reader(self._router.FD, self._receive)
         self._loop.add_reader(self._publisher.FD, self._note_subscribers)
         self._look_again()
@@ -94,7 +97,7 @@ class Sockets:
                 received = True
                 try:
                     message = self._decoder.decode(encoded)
-                except msgspec.DecodeError as error:
+                except (msgspec.DecodeError, ValueError, RecursionError) as error:
                     logger.error(
                         "worker_message_unreadable", worker=str(identity), error=str(error)
                     )

@@ -5,6 +5,7 @@ dies, its workers die too, and the coordinator runs the tasks again. Results lea
 which they came, so a file can go when as many results were answered as had come by its end.
 """
 
+import errno
 import os
 import struct
 from collections import deque
@@ -57,17 +58,18 @@ class Spool:
     def add_encoded(self, message: bytes, count: int) -> None:
         """`message` is an encoded `Results`."""
         self._added += count
+        record = _LENGTH.pack(len(message)) + message
         try:
-            os.write(self._descriptor, _LENGTH.pack(len(message)) + message)
+            if os.write(self._descriptor, record) < len(record):
+                os.ftruncate(self._descriptor, self._size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             # Better to go on without: only a death of the manager now would cost a second run.
             logger.error("results_not_kept_on_disk", error=str(error))
             return
-        self._size += _LENGTH.size + len(message)
+        self._size += len(record)
         if self._size >= FILE_BYTES:
-            self._closed.append((self._path, self._added))
-            os.close(self._descriptor)
-            self._open_next()
+            self._begin_next()
 
     def answered(self, count: int) -> None:
         """The coordinator has the next `count` results."""
@@ -83,24 +85,43 @@ class Spool:
         if self._answered == self._added:
             self._path.unlink(missing_ok=True)
 
+    def _begin_next(self) -> None:
+        full, descriptor, end = self._path, self._descriptor, self._added
+        try:
+            self._open_next()
+        except OSError as error:
+            logger.error("next_results_file_not_made", error=str(error))
+            return
+        self._closed.append((full, end))
+        os.close(descriptor)
+
     def _open_next(self) -> None:
-        self._number += 1
-        self._path = self._directory / f"{self._number:012}.results"
+        path = self._directory / f"{self._number + 1:012}.results"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._descriptor = os.open(self._path, flags, 0o600)
+        self._descriptor = os.open(path, flags, 0o600)
+        self._number += 1
+        self._path = path
         self._size = 0
 
 
 def _read(path: Path) -> list[AttemptResult]:
-    content = path.read_bytes()
+    """All that can be read. A result that cannot costs a second run; the manager must start."""
     results: list[AttemptResult] = []
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        logger.error("results_unreadable", path=str(path), error=str(error))
+        return results
     at = 0
     while at + _LENGTH.size <= len(content):
         (length,) = _LENGTH.unpack_from(content, at)
         at += _LENGTH.size
-        if at + length > len(content):
-            # The manager died while it wrote this; the worker still has it.
+        if not length or at + length > len(content):
+            # The manager died while it wrote this; the worker still has it. Or the machine did.
             break
-        results += _decoder.decode(content[at : at + length]).results
+        try:
+            results += _decoder.decode(content[at : at + length]).results
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            logger.error("results_unreadable", path=str(path), at=at, error=str(error))
         at += length
     return results

@@ -17,6 +17,8 @@ class RecordedWorker(msgspec.Struct, frozen=True):
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
+    boot_id: str = ""
+    """The run of the machine in which the workers lived."""
     workers: list[RecordedWorker] = []
 
 
@@ -29,11 +31,15 @@ class StateFile:
             return msgspec.json.decode(self._path.read_bytes(), type=State)
         except FileNotFoundError:
             return State()
-        except msgspec.DecodeError as error:
+        except (OSError, msgspec.DecodeError, ValueError) as error:
             logger.error("state_file_unreadable", path=str(self._path), error=str(error))
             return State()
 
     def write(self, state: State) -> None:
+        """A full disk must not stop the manager: only the next one will know less."""
         new = self._path.with_suffix(".new")
-        new.write_bytes(msgspec.json.encode(state))
-        os.replace(new, self._path)
+        try:
+            new.write_bytes(msgspec.json.encode(state))
+            os.replace(new, self._path)
+        except OSError as error:
+            logger.error("state_not_kept_on_disk", path=str(self._path), error=str(error))

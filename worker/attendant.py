@@ -59,6 +59,8 @@ class Attendant:
         match control:
             case Identify():
                 self._loop.greeting_wanted = True
+                # The manager that knew of the start may be gone; another has to be told.
+                self._reported = None
             case Cancel():
                 self._cancel(control)
             case Stop() if not control.workers or self._worker in control.workers:
@@ -74,11 +76,10 @@ class Attendant:
             if current is not None and (current.task_id, current.attempt) in wanted:
                 wanted.discard((current.task_id, current.attempt))
                 if queue.stop is None:
-                    queue.stop = StopRequest(
-                        current, "cancelled", "Cancelled.", cancel.grace_seconds
-                    )
+                    message = f"Cancelled: {cancel.reason}" if cancel.reason else "Cancelled."
+                    queue.stop = StopRequest(current, "cancelled", message, cancel.grace_seconds)
             waiting = {(task.task_id, task.attempt) for task in queue.waiting}
-            queue.cancelled |= wanted & waiting
+            queue.cancelled |= dict.fromkeys(wanted & waiting, cancel.reason)
 
     def _stop(self, stop: Stop) -> None:
         queue = self._queue
@@ -136,7 +137,7 @@ class Attendant:
                 start = TaskStart(
                     task_id=task.task_id,
                     attempt=task.attempt,
-                    started_at=since,
+                    started_at=since + self._queue.clock_offset,
                     worker=self._worker,
                     pid=self._commands.process_group or os.getpid(),
                 )
@@ -203,8 +204,8 @@ class Attendant:
             result = AttemptResult(
                 task_id=stop.task.task_id,
                 attempt=stop.task.attempt,
-                started_at=queue.current_since,
-                ended_at=now(),
+                started_at=queue.current_since + queue.clock_offset,
+                ended_at=now() + queue.clock_offset,
                 worker=self._worker,
                 **stop.ending,
             )

@@ -70,7 +70,7 @@ class Commands:
         with self.lock:
             if self.running is None:
                 return False
-            os.killpg(self.running[0], number)
+            _signal_group(self.running[0], number)
             return True
 
     @property
@@ -163,7 +163,7 @@ class Command:
         with commands.lock:
             commands.running = None
         # The leader is a zombie, so its group cannot have become someone else's.
-        os.killpg(pid, _KILL)
+        _signal_group(pid, _KILL)
         _, status, usage = os.wait4(pid, 0)
         ending: Ending = {"exit_code": 0, "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 6)}
         if status:
@@ -207,6 +207,14 @@ class Command:
         finally:
             if directory:
                 os.fchdir(self._commands.home)
+
+
+def _signal_group(group: int, number: int) -> None:
+    try:
+        os.killpg(group, number)
+    except (PermissionError, ProcessLookupError):
+        # All that is left of it is gone, or has become another user: the kernel keeps it from us.
+        return
 
 
 def _failure(how: Exit) -> Ending:

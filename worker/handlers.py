@@ -21,6 +21,8 @@ from penstock.worker.queue import Ending, Queue, Task
 
 INTERRUPT = signal.SIGUSR1
 TRACEBACK_CHARACTERS = 8 * 1024
+MAX_RESULT_DEPTH = 100
+"""Whoever decodes a result after us, in whatever language, has a stack of some depth only."""
 
 
 class TaskStopped(BaseException):
@@ -222,7 +224,25 @@ def _result(value: Any) -> Ending:
             "message": f"The result has {len(encoded)} bytes as JSON; at most {MAX_INLINE_OUTPUT} "
             "are kept. Write it to a file and return where it is.",
         }
+    if encoded.count(b"[") + encoded.count(b"{") > MAX_RESULT_DEPTH and _too_deep(plain):
+        return {
+            "outcome": "failed",
+            "cause": "exception",
+            "message": f"The result is nested more than {MAX_RESULT_DEPTH} levels deep.",
+        }
     return {"result": plain}
+
+
+def _too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_RESULT_DEPTH + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, list | dict)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return bool(level)
 
 
 def _describe(error: BaseException) -> str:

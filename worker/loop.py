@@ -17,7 +17,8 @@ FLUSH_AFTER_BYTES = 128 * 1024
 
 
 def now() -> int:
-    return time.time_ns() // 1000
+    """Microseconds on the monotonic clock."""
+    return time.monotonic_ns() // 1000
 
 
 class Loop:
@@ -93,15 +94,17 @@ class Loop:
         """Run tasks until none waits."""
         queue = self._queue
         lock, journal, cancelled = queue.lock, queue.journal, queue.cancelled
-        encode, worker, clock = self._encoder.encode, self._worker, time.time_ns
-        started_at = flushed_at = clock() // 1000
+        encode, worker, clock = self._encoder.encode, self._worker, time.monotonic_ns
+        began = flushed_at = clock() // 1000
         size = 0
         with lock:
-            task = queue.begin(started_at)
+            queue.clock_offset = offset = time.time_ns() // 1000 - began
+            task = queue.begin(began)
         while task is not None:
             program, task_id, attempt, _, _ = task
+            started_at = began + offset
             if journal is not None:
-                journal.mark(task_id, attempt, started_at)
+                journal.mark(task_id, attempt, started_at, began)
             ending: Ending | None = None
             try:
                 if cancelled and (task_id, attempt) in cancelled:
@@ -111,7 +114,8 @@ class Loop:
             except TaskStopped:
                 # It came too late to hit the task itself, but `queue.stop` still says why.
                 pass
-            ended_at = clock() // 1000
+            ended = clock() // 1000
+            ended_at = ended + offset
             if queue.stop is not None:
                 ending = self._stopped(task, ending)
             if ending is None:
@@ -131,17 +135,17 @@ class Loop:
                     journal.add(encoded)
                 queue.finished.append(task)
                 queue.finished_encoded.append(encoded)
-                task = queue.begin(ended_at)
+                task = queue.begin(ended)
             size += len(encoded)
-            started_at = ended_at
+            began = ended
             if (
-                ended_at - flushed_at >= FLUSH_AFTER_MICROSECONDS
+                ended - flushed_at >= FLUSH_AFTER_MICROSECONDS
                 or len(queue.finished) >= FLUSH_AFTER_RESULTS
                 or size >= FLUSH_AFTER_BYTES
             ):
                 with self._communication.turn:
                     self.flush()
-                flushed_at, size = ended_at, 0
+                flushed_at, size = ended, 0
         if journal is not None:
             journal.clear_mark()
 
@@ -172,5 +176,6 @@ class Loop:
 
 
 def _cancelled(queue: Queue, task: Task) -> Ending:
-    queue.cancelled.discard((task.task_id, task.attempt))
-    return {"outcome": "cancelled", "cause": "cancelled", "message": "Cancelled before it began."}
+    reason = queue.cancelled.pop((task.task_id, task.attempt), "")
+    message = f"Cancelled before it began: {reason}" if reason else "Cancelled before it began."
+    return {"outcome": "cancelled", "cause": "cancelled", "message": message}

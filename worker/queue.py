@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from penstock.events.event import TaskId, Timestamp
+from penstock.events.event import TaskId
 from penstock.events.manager_protocol import TaskBatch
 from penstock.events.spec import Cause
 from penstock.events.tasks import Attempt, TaskStart
@@ -77,10 +77,13 @@ class Queue:
         self.journal = journal
         self.waiting: deque[Task] = deque()
         self.current: Task | None = None
-        self.current_since: Timestamp = 0
+        self.current_since = 0
+        """In microseconds on the monotonic clock: that of the wall may be set meanwhile."""
+        self.clock_offset = 0
+        """Makes a `Timestamp` of a moment on the monotonic clock."""
         self.stop: StopRequest | None = None
-        self.cancelled: set[tuple[TaskId, int]] = set()
-        """Waiting tasks that must not begin."""
+        self.cancelled: dict[tuple[TaskId, int], str] = {}
+        """Waiting tasks that must not begin, and the reason."""
         self.finished: list[Task] = []
         self.finished_encoded: list[bytes] = []
         self.started: list[TaskStart] = []
@@ -110,8 +113,10 @@ class Queue:
         with self.lock:
             self.waiting.extend(tasks)
 
-    def begin(self, now: Timestamp) -> Task | None:
+    def begin(self, now: int) -> Task | None:
         """Take the next task in hand. The caller holds the lock."""
+        # A wish for the end of the task before this one may have come too late for it.
+        self.stop = None
         if self.waiting and not self.leaving:
             self.current_since = now
             self.current = self.waiting.popleft()

@@ -48,7 +48,7 @@ class Programs:
     def _make(self, batch: TaskBatch) -> Program:
         try:
             spec = self._decoder.decode(batch.spec)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             return NotStartable(f"The task's spec cannot be read by this worker: {error}.")
         if spec.command:
             try:
@@ -56,5 +56,8 @@ class Programs:
             except ValueError as error:
                 return NotStartable(f"The command cannot be made: {error}.")
         if spec.handler is not None:
-            return Handler(self._handlers, spec, array=batch.array)
+            try:
+                return Handler(self._handlers, spec, array=batch.array)
+            except RecursionError:
+                return NotStartable("The handler's arguments are nested too deeply.")
         return NotStartable("The task's spec names neither a command nor a handler.")

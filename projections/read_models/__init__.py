@@ -4,7 +4,6 @@ from penstock.projections.read_models.projection import Projection, prepare
 from penstock.projections.read_models.projector import Projector
 from penstock.projections.read_models.queries import ReadModel
 from penstock.projections.read_models.rebuild import rebuild, status, verify
-from penstock.projections.read_models.states import TaskState
 from penstock.projections.read_models.views import (
     ManagerView,
     Page,
@@ -21,7 +20,6 @@ __all__ = [
     "Projector",
     "ReadModel",
     "TaskGroupView",
-    "TaskState",
     "TaskView",
     "prepare",
     "rebuild",

@@ -16,7 +16,7 @@ from penstock.events import Subjects
 from penstock.events.connection import connect
 from penstock.events.jetstream import JetStreamLog
 from penstock.events.streams import ensure_streams
-from penstock.logging import set_up_logging
+from penstock.logging import LogLevel, set_up_logging
 from penstock.projections.read_models.projector import Projector
 
 logger = structlog.get_logger("penstock.projector")
@@ -26,7 +26,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     nats_url: str
     database_url: str
     prefix: str = "penstock"
-    log_level: str = "info"
+    log_level: LogLevel = "info"
 
 
 def run() -> None:

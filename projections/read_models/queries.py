@@ -11,10 +11,11 @@ import msgspec
 from penstock.clock import Clock, SystemClock
 from penstock.errors import Invalid, NotFound, Unavailable
 from penstock.events import ManagerId, TaskGroupId, TaskId
+from penstock.events.tasks import TaskState
 from penstock.projections.read_models import manager_queries, task_group_queries, task_queries
 from penstock.projections.read_models.database import AWAY, REPLACED, reading_pool
 from penstock.projections.read_models.position_watch import PositionWatch
-from penstock.projections.read_models.states import CODES, TaskState
+from penstock.projections.read_models.states import CODES
 from penstock.projections.read_models.tables import SCHEMA
 from penstock.projections.read_models.text import storable
 from penstock.projections.read_models.views import (

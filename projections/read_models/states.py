@@ -3,12 +3,8 @@
 The indexes of `archived_tasks` and some queries spell the numbers out; they never change.
 """
 
-from typing import Literal, get_args
-
-TaskState = Literal["waiting", "ready", "assigned", "running", "succeeded", "failed", "cancelled"]
-
-NAMES: tuple[TaskState, ...] = get_args(TaskState)
+from penstock.events.tasks import TASK_STATES, TaskState
 
 WAITING, READY, ASSIGNED, RUNNING, SUCCEEDED, FAILED, CANCELLED = range(7)
 
-CODES: dict[TaskState, int] = {name: code for code, name in enumerate(NAMES)}
+CODES: dict[TaskState, int] = {name: code for code, name in enumerate(TASK_STATES)}

@@ -14,16 +14,15 @@ import asyncpg
 import msgspec
 
 from penstock.errors import Invalid
+from penstock.events.tasks import TASK_STATES, TaskState
 from penstock.projections.read_models.states import (
     ASSIGNED,
     CANCELLED,
     CODES,
     FAILED,
-    NAMES,
     READY,
     RUNNING,
     WAITING,
-    TaskState,
 )
 from penstock.projections.read_models.views import AttemptView, TaskView
 
@@ -214,7 +213,7 @@ def _ended(row: asyncpg.Record) -> TaskView:
     result = row["result"]
     return TaskView(
         **_identity(row),
-        state=NAMES[row["state"]],
+        state=TASK_STATES[row["state"]],
         attempt=row["attempt"],
         cause=row["cause"],
         message=row["message"],
@@ -240,7 +239,7 @@ def _active(row: asyncpg.Record, now: datetime) -> TaskView:
         state = READY
     return TaskView(
         **_identity(row),
-        state=NAMES[state],
+        state=TASK_STATES[state],
         attempt=row["active_attempt"],
         manager_id=row["active_manager_id"],
         worker=row["active_worker"],

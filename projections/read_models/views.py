@@ -16,8 +16,8 @@ from penstock.events import (
     TasksFinished,
     Timestamp,
 )
+from penstock.events.tasks import TaskState
 from penstock.projections.read_models.partitions import plausible
-from penstock.projections.read_models.states import TaskState
 
 T = TypeVar("T")
 

@@ -5,6 +5,7 @@ that names it: a misspelt setting must not be ignored.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -13,13 +14,16 @@ from penstock.errors import Invalid
 
 PREFIX = "PENSTOCK_"
 
+DEFAULT_DATA = "penstock-data"
+DEFAULT_LISTEN = "127.0.0.1:8470"
+
 KNOWN = {
-    "data": "directory for state, default ./penstock-data",
+    "data": f"directory for state, default ./{DEFAULT_DATA}",
     "database_url": "address of Postgres, postgresql://...",
     "groups": "groups of a manager, separated by commas, default default",
     "heartbeat_seconds": "how often a manager says that it is alive",
     "labels": "labels of a manager, separated by commas",
-    "listen": "HOST:PORT that the coordinator's HTTP listens on",
+    "listen": f"HOST:PORT that the coordinator's HTTP listens on, default {DEFAULT_LISTEN}",
     "log_level": "debug, info, warning or error",
     "manager_id": "name of this manager, unique in the deployment",
     "nats_url": "address of NATS, nats://user:password@host:port",
@@ -71,3 +75,23 @@ def load(kind: type[T], environ: Mapping[str, str]) -> T:
         )
     except msgspec.ValidationError as error:
         raise Invalid(f"The environment is not valid: {error}.") from error
+
+
+def read_token(token: str, token_file: str | Path) -> str:
+    """The token, else the one that the file holds; what is empty was not set."""
+    if token:
+        return token
+    if not token_file:
+        raise Invalid("Set PENSTOCK_TOKEN or PENSTOCK_TOKEN_FILE in the environment.")
+    try:
+        token = Path(token_file).read_text().strip()
+    except OSError as error:
+        raise Invalid(
+            f"The token file {token_file} cannot be read: {error.strerror}. "
+            "Name another with --token-file or PENSTOCK_TOKEN_FILE."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise Invalid(f"The token file {token_file} does not hold text.") from error
+    if not token:
+        raise Invalid(f"The token file {token_file} is empty.")
+    return token

@@ -2,14 +2,21 @@
 
 import logging
 import sys
+from typing import Literal, get_args
 
 import structlog
 
-LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+from penstock.errors import Invalid
+
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 
-def set_up_logging(level: str = "info") -> None:
-    number = LEVELS.get(level.lower(), logging.INFO)
+def set_up_logging(level: str) -> None:
+    """Log what is at least as grave as `level`, which may come straight from the environment."""
+    if level not in get_args(LogLevel):
+        known = ", ".join(get_args(LogLevel))
+        raise Invalid(f"PENSTOCK_LOG_LEVEL must be one of {known}, not {level!r}.")
+    number: int = getattr(logging, level.upper())
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer()
         if sys.stderr.isatty()

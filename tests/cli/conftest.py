@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from anyio.from_thread import start_blocking_portal
 from click.testing import CliRunner, Result
 from tests.client.scripted import Script, serving
@@ -9,6 +10,13 @@ from tests.client.scripted import Script, serving
 from penstock.cli import main
 
 Penstock = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def _forget_logging() -> Iterator[None]:
+    """Commands that run in this process set up its logging; other tests must not inherit that."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 from tests.cli.conftest import Penstock
 from tests.client.scripted import Script, problem, says, streams
 
-from penstock.cli import exits, main
+from penstock import exit_codes
+from penstock.cli import main
 from penstock.cli.session import Session
 
 STATUS = {"version": "1", "leader": "a", "epoch": 1, "sequence": 9, "read_model_sequence": 9}
@@ -212,6 +213,25 @@ def test_without_a_coordinator_the_user_is_told_how_to_start_one(
     assert "penstock up" in result.stderr
 
 
+def test_a_misspelt_log_level_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_LOG_LEVEL", "inof")
+    result = CliRunner().invoke(main, ["up"])
+    assert result.exit_code == 2
+    assert "debug, info, warning, error, not 'inof'" in result.stderr
+
+
+@pytest.mark.parametrize("how", [["--detach"], []])
+def test_a_system_that_does_not_start_says_why_in_the_background_too(
+    tmp_path: Any, how: list[str]
+) -> None:
+    words = ["up", *how, "--listen", "nowhere", "--data", str(tmp_path)]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "penstock: 'nowhere' is not an address to listen on. Write HOST:PORT.\n"
+    )
+
+
 def test_an_interruption_is_exit_code_130(
     penstock: Penstock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,7 +245,7 @@ def test_an_interruption_is_exit_code_130(
 
 def test_help_names_every_exit_code_and_every_command() -> None:
     text = CliRunner().invoke(main, ["--help"]).stdout
-    assert all(meaning in text for meaning in exits.MEANINGS.values())
+    assert all(meaning in text for meaning in exit_codes.MEANINGS.values())
     assert all(f"\n  {name} " in text for name in main.commands)
 
 

@@ -32,6 +32,11 @@ def test_a_token_file_is_read(data: Path) -> None:
     assert discover(environ) == Address("http://x:1", "local")
 
 
+def test_the_token_of_the_environment_comes_before_its_token_file(data: Path) -> None:
+    environ = {"PENSTOCK_TOKEN": "t", "PENSTOCK_TOKEN_FILE": str(data / "missing")}
+    assert discover(environ, url="http://x:1") == Address("http://x:1", "t")
+
+
 @pytest.mark.parametrize("environ", [{}, {"PENSTOCK_URL": "http://x:1"}])
 def test_a_given_data_directory_names_the_local_system(data: Path, environ: dict[str, str]) -> None:
     assert discover(environ, data=data) == Address("http://127.0.0.1:1234", "local")

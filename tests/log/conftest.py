@@ -17,10 +17,6 @@ from penstock.events.memory import NO_FAULTS, Faults, MemoryLog, MemoryStorage
 from penstock.events.streams import ensure_streams, stream_configurations
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "cluster: needs three nats-servers on this machine")
-
-
 class Place(Protocol):
     """Somewhere to keep one log."""
 

@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,13 @@ class ScriptedCoordinator:
         self.on_sync: Callable[[Sync], SyncReply] = lambda sync: SyncReply(
             epoch=self.epoch, task_group=GROUP
         )
-        self.on_report: Callable[[Report], None] = lambda report: None
+        self.lacking: Callable[[Sync], list[TaskBatch]] = lambda sync: []
+        """What to push right after the answer to a synchronisation."""
+        self.answers_as_epoch: int | None = None
+        self._spec: dict[str, Any] = {}
+        self._to_do: deque[tuple[int, int]] = deque()
+        self._given: dict[int, int] = {}
+        """Attempts of offered tasks that the manager has."""
         self._changed = asyncio.Event()
 
     async def listen(self) -> None:
@@ -78,6 +85,12 @@ class ScriptedCoordinator:
         self.capacity = sync.capacity
         self.pushes = 0
         await message.respond(msgspec.msgpack.encode(self.on_sync(sync)))
+        lacking = self.lacking(sync)
+        if lacking:
+            await self.push(Tasks(batches=lacking))
+        held = {(held.task_id, held.attempt) for held in sync.held}
+        self._take_back([given for given in self._given.items() if given not in held])
+        await self._top_up()
         self._change()
 
     async def _report(self, message: Msg) -> None:
@@ -91,10 +104,13 @@ class ScriptedCoordinator:
                     self.repeated.append(result)
                 else:
                     self.finished[key] = result
-            self.on_report(report)
+                self._given.pop(result.task_id, None)
+            self._take_back([(task.task_id, task.attempt) for task in report.returned])
         if self.answers_reports:
-            reply = ReportReply(sequence=len(self.reports), error=self.report_error)
+            epoch = self.epoch if self.answers_as_epoch is None else self.answers_as_epoch
+            reply = ReportReply(epoch=epoch, sequence=len(self.reports), error=self.report_error)
             await message.respond(msgspec.msgpack.encode(reply))
+        await self._top_up()
         self._change()
 
     async def _heartbeat(self, message: Msg) -> None:
@@ -119,6 +135,32 @@ class ScriptedCoordinator:
     async def run(self, first: int, count: int = 1, **spec: Any) -> None:
         """Push tasks of one spec: more than one are an array."""
         await self.push(Tasks(batches=[batch(first, count, **spec)]))
+
+    async def offer(self, first: int, count: int, **spec: Any) -> None:
+        """Have tasks of one spec run, never more at a time than the manager wants."""
+        self._spec = spec
+        self._to_do.extend((task, 1) for task in range(first, first + count))
+        await self._top_up()
+
+    def _take_back(self, tasks: list[tuple[int, int]]) -> None:
+        for task_id, attempt in tasks:
+            if self._given.pop(task_id, None) is not None:
+                self._to_do.append((task_id, attempt + 1))
+
+    async def _top_up(self) -> None:
+        batches: list[TaskBatch] = []
+        while self._to_do and len(self._given) < self.capacity:
+            task_id, attempt = self._to_do.popleft()
+            self._given[task_id] = attempt
+            batches.append(batch(task_id, 1, attempt, **self._spec))
+        if batches:
+            await self.push(Tasks(batches=batches))
+
+    async def all_ended(self, first: int, count: int) -> list[AttemptResult]:
+        """Wait for the results of offered tasks, at whatever attempt."""
+        tasks = range(first, first + count)
+        await self.until(lambda: {task_id for task_id, _ in self.finished} >= set(tasks), 60.0)
+        return [result for (task_id, _), result in self.finished.items() if task_id in tasks]
 
     async def ended(self, *task_ids: int, within_seconds: float = 20.0) -> list[AttemptResult]:
         """Wait for the results of these tasks, at their first attempt."""

@@ -23,6 +23,7 @@ class CoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.core = Core(WORKERS)
         self.pid = 100
+        self.now = 0
         self.at_workers: dict[int, list[Key]] = {}
         self.pushed: set[Key] = set()
         self.settled: list[Key] = []
@@ -67,7 +68,7 @@ class CoreMachine(RuleBasedStateMachine):
         done = data.draw(st.integers(0, len(held)))
         mark = None
         if done < len(held) and data.draw(st.booleans()):
-            mark = Mark(*task_and_attempt(held[done]), 5)
+            mark = Mark(*task_and_attempt(held[done]), 5, 5)
         results = [_result(key, 0) for key in held[:done]]
         self.core.on_death(number, Signal(9), mark, results, 10)
         self.hire(number)
@@ -77,6 +78,11 @@ class CoreMachine(RuleBasedStateMachine):
         wanted = data.draw(st.lists(st.sampled_from(sorted(self.pushed)))) if self.pushed else []
         tasks = [Attempt(*task_and_attempt(key)) for key in wanted]
         self.core.on_cancel(tasks, "", 30.0, 0.0)
+
+    @rule(seconds=st.integers(0, 5))
+    def time_passes(self, seconds: int) -> None:
+        self.now += seconds
+        self.core.on_time(self.now)
 
     @rule()
     def synchronise_and_change_nothing(self) -> None:

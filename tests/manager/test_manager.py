@@ -8,9 +8,9 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.manager.scripted import (
-    GROUP,
     MANAGER,
     TOKEN,
     ManagerProcess,
@@ -29,6 +29,7 @@ from penstock.events.manager_protocol import (
     Shutdown,
     Sync,
     SyncReply,
+    TaskBatch,
     Tasks,
 )
 from penstock.events.tasks import Attempt
@@ -59,6 +60,7 @@ async def test_a_manager_registers_synchronises_and_runs_tasks(
 ) -> None:
     assert scripted.registrations[0]["manager_id"] == MANAGER
     assert scripted.registrations[0]["worker_count"] == 2
+    assert scripted.registrations[0]["groups"] == ["default"]
     assert scripted.syncs[0].held == []
     assert scripted.syncs[0].capacity == 6
     await scripted.run(1, handler="penstock.samples:add", arguments=[2, 3])
@@ -104,6 +106,7 @@ async def test_a_cancelled_command_ends_with_its_grandchildren(
     await scripted.push(CancelTasks(tasks=[Attempt(1, 1)], reason="enough"))
     (result,) = await scripted.ended(1)
     assert (result.outcome, result.signal) == ("cancelled", signal.SIGTERM)
+    assert result.message == "Cancelled: enough"
     await asyncio.to_thread(wait_for_end, int(pid_file.read_text()))
 
 
@@ -143,13 +146,13 @@ async def test_workers_killed_at_random_lose_nothing_and_finish_nothing_twice(
 ) -> None:
     count = 3000
     log = tmp_path / "ran"
-    await scripted.run(1, count, command=["sh", "-c", f"echo {{index}} >> {log}"])
+    await scripted.offer(1, count, command=["sh", "-c", f"echo $PENSTOCK_TASK_ID >> {log}"])
     deaths = 0
     for done in (300, 700, 1200, 2000):
         await scripted.until(lambda done=done: len(scripted.finished) >= done)
         os.kill(next(iter(running.workers().values())), signal.SIGKILL)
         deaths += 1
-    results = await scripted.ended(*range(1, count + 1), within_seconds=60)
+    results = await scripted.all_ended(1, count)
     failed = [result for result in results if result.outcome != "succeeded"]
     assert {result.cause for result in failed} <= {"worker_death"}
     assert len(failed) <= deaths
@@ -164,21 +167,12 @@ async def test_a_manager_killed_at_random_runs_nothing_twice(
 ) -> None:
     count = 3000
     log = tmp_path / "ran"
-    spec = {"command": ["sh", "-c", f"echo $PENSTOCK_TASK_ID >> {log}"]}
-
-    def on_sync(sync: Sync) -> SyncReply:
-        held = {held.task_id for held in sync.held}
-        done = {task_id for task_id, _ in scripted.finished}
-        start = [batch(task, **spec) for task in range(1, count + 1) if task not in held | done]
-        return SyncReply(epoch=1, task_group=GROUP, start=start)
-
-    await scripted.run(1, count, **spec)
-    scripted.on_sync = on_sync
+    await scripted.offer(1, count, command=["sh", "-c", f"echo $PENSTOCK_TASK_ID >> {log}"])
     for done in (200, 600, 1100, 1700):
         await scripted.until(lambda done=done: len(scripted.finished) >= done)
         await running.kill()
         await running.start()
-    results = await scripted.ended(*range(1, count + 1), within_seconds=60)
+    results = await scripted.all_ended(1, count)
     assert {result.outcome for result in results} == {"succeeded"}
     ran = [int(line) for line in log.read_text().split()]
     assert sorted(ran) == list(range(1, count + 1))
@@ -232,7 +226,7 @@ async def test_a_worker_that_dies_while_the_manager_is_away_is_accounted_for(
     assert [held.task_id for held in scripted.syncs[-1].held] == [1]
     (result,) = await scripted.ended(1)
     assert result.cause == "worker_death"
-    assert "unknown" in result.message
+    assert "how is not known" in result.message
     await asyncio.to_thread(wait_for_end, start.pid)
 
 
@@ -263,13 +257,12 @@ async def test_reports_that_were_not_answered_are_repeated_after_a_restart(
     scripted.answers_reports = True
     missing: list[int] = []
 
-    def on_sync(sync: object) -> SyncReply:
-        held = {held.task_id for held in scripted.syncs[-1].held}
+    def lacking(sync: Sync) -> list[TaskBatch]:
+        held = {held.task_id for held in sync.held}
         missing.extend(task for task in range(1, 301) if task not in held)
-        start = [batch(task, handler="penstock.samples:noop") for task in missing]
-        return SyncReply(epoch=1, task_group=GROUP, start=start)
+        return [batch(task, handler="penstock.samples:noop") for task in missing]
 
-    scripted.on_sync = on_sync
+    scripted.lacking = lacking
     await running.start()
     results = await scripted.ended(*range(1, 301))
     reported_before = {r.task_id for r in scripted.reports[0].finished}
@@ -307,12 +300,92 @@ async def test_a_gap_among_the_pushes_leads_to_a_synchronisation(
 ) -> None:
     await scripted.run(1, **NOOP)
     await scripted.ended(1)
-    scripted.on_sync = lambda sync: SyncReply(epoch=1, task_group=GROUP, start=[batch(2, **NOOP)])
+    scripted.lacking = lambda sync: [batch(2, **NOOP)]
     await scripted.push(Tasks(batches=[batch(3, **NOOP)]), number=3)
     await scripted.ended(2)
     assert len(scripted.syncs) == 2
     await scripted.run(4, **NOOP)
     await scripted.ended(4)
+
+
+async def test_what_was_pushed_before_a_synchronisation_does_not_count_after_it(
+    scripted: ScriptedCoordinator, running: ManagerProcess
+) -> None:
+    answer = scripted.on_sync
+    scripted.on_sync = lambda sync: SyncReply(error="unavailable")
+    await scripted.push(Resync())
+    await scripted.until(lambda: len(scripted.syncs) >= 2)
+    await scripted.push(Tasks(batches=[batch(1, **NOOP)]), number=1)
+    syncs = len(scripted.syncs)
+    await scripted.until(lambda: len(scripted.syncs) >= syncs + 2)
+    scripted.on_sync = answer
+    syncs, beats = len(scripted.syncs), len(scripted.heartbeats)
+    await scripted.until(lambda: len(scripted.syncs) > syncs and len(scripted.heartbeats) > beats)
+    await scripted.run(2, **NOOP)
+    await scripted.ended(2)
+    assert (1, 1) not in scripted.finished
+
+
+@pytest.mark.parametrize("epoch", [4, 6])
+async def test_an_answer_of_another_epoch_settles_no_report(
+    scripted: ScriptedCoordinator, running: ManagerProcess, epoch: int
+) -> None:
+    scripted.epoch = 5
+    await scripted.push(Resync())
+    await scripted.until(lambda: len(scripted.syncs) == 2)
+    scripted.answers_as_epoch = epoch
+    await scripted.run(1, **NOOP)
+    await scripted.until(lambda: len(scripted.reports) >= 3)
+    assert scripted.reports[0].finished == scripted.reports[2].finished
+    assert (len(scripted.syncs) > 2) == (epoch > 5)
+    scripted.answers_as_epoch = None
+    beats = len(scripted.heartbeats) + 1
+    await scripted.until(lambda: any(beat.held == 0 for beat in scripted.heartbeats[beats:]))
+
+
+async def test_tasks_that_prove_long_are_given_back_for_others_to_run(
+    scripted: ScriptedCoordinator, running: ManagerProcess
+) -> None:
+    await scripted.run(1, 3000, **NOOP)
+    await scripted.ended(*range(1, 3001))
+    await scripted.until(lambda: scripted.capacity > 1000)
+    await scripted.run(10_000, 1000, **SLEEP)
+    await scripted.until(lambda: any(report.returned for report in scripted.reports))
+    returned = {task.task_id for report in scripted.reports for task in report.returned}
+    kept = set(range(10_000, 11_000)) - returned
+    assert len(kept) == scripted.capacity < 50
+    assert len([task for task in kept if scripted.started(task)]) == 2
+    await scripted.push(CancelTasks(tasks=[Attempt(task, 1) for task in kept]))
+    await scripted.ended(*kept)
+
+
+async def test_a_worker_that_the_manager_does_not_know_is_turned_away(
+    scripted: ScriptedCoordinator, running: ManagerProcess
+) -> None:
+    known = running.workers()
+    command = psutil.Process(known[1]).cmdline()
+    stranger = await asyncio.create_subprocess_exec(*command, start_new_session=True)
+    assert await asyncio.wait_for(stranger.wait(), 20) == -signal.SIGKILL
+    await scripted.run(1, 4, command=["true"])
+    await scripted.ended(1, 2, 3, 4)
+    assert running.workers() == known
+
+
+async def test_a_manager_tells_its_groups_tags_and_labels(
+    scripted: ScriptedCoordinator, nats_url: str, scratch: Path
+) -> None:
+    process = ManagerProcess(scripted, nats_url, scratch, workers=1)
+    process.environment |= {
+        "PENSTOCK_GROUPS": "physics,default",
+        "PENSTOCK_TAGS": " gpu, big-memory,",
+        "PENSTOCK_LABELS": "rack-7",
+    }
+    await process.start()
+    await process.stop()
+    (told,) = scripted.registrations
+    assert told["groups"] == ["physics", "default"]
+    assert told["tags"] == ["gpu", "big-memory"]
+    assert told["labels"] == ["rack-7"]
 
 
 async def test_a_coordinator_may_ask_for_a_synchronisation(

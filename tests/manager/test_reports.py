@@ -1,11 +1,15 @@
 """What waits to be reported, in memory and on disk."""
 
+import errno
+import os
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from penstock.events.manager_protocol import REPORT_LIMIT_BYTES
 from penstock.events.tasks import AttemptResult, TaskStart
+from penstock.events.worker_protocol import Results
 from penstock.manager import spool as spool_module
 from penstock.manager.buffer import key_of
 from penstock.manager.reports import Outbox
@@ -79,6 +83,52 @@ def test_a_half_written_result_is_left_to_its_worker(tmp_path: Path) -> None:
     (path,) = tmp_path.glob("*.results")
     path.write_bytes(path.read_bytes()[:-3])
     assert [result.task_id for result in Spool(tmp_path).recover()] == [1]
+
+
+def test_a_result_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    spool.add([_result(1)])
+    deep = msgspec.Raw(b"\x91" * 5000 + b"\xc0")
+    spool.add([msgspec.structs.replace(_result(2), result=deep)])
+    no_text = msgspec.msgpack.encode(Results(results=[_result(3, "text")]))
+    spool.add_encoded(no_text.replace(b"text", b"\xff\xff\xff\xff"), 1)
+    spool.add([_result(4)])
+    spool.add_encoded(b"", 0)
+    again = Spool(tmp_path)
+    assert [result.task_id for result in again.recover()] == [1, 4]
+    again.answered(2)
+    assert Spool(tmp_path).recover() == []
+
+
+def test_a_write_that_a_full_disk_cut_short_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(tmp_path)
+    spool.add([_result(1)])
+    write = os.write
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda file, data: write(file, data[: len(data) // 2]))
+        spool.add([_result(2)])
+    spool.add([_result(3)])
+    assert [result.task_id for result in Spool(tmp_path).recover()] == [1, 3]
+    spool.answered(3)
+    assert Spool(tmp_path).recover() == []
+
+
+def test_a_full_file_goes_on_being_used_while_there_cannot_be_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    spool = Spool(tmp_path)
+    text = "x" * spool_module.FILE_BYTES
+    with monkeypatch.context() as full:
+        full.setattr(os, "open", refuse)
+        spool.add([_result(1, text)])
+    spool.add([_result(2)])
+    spool.add([_result(3)])
+    assert [result.task_id for result in Spool(tmp_path).recover()] == [1, 2, 3]
 
 
 def test_files_go_when_their_results_are_answered(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from tests.read_models.world import GROUPS, World
 
 from penstock.clock import ManualClock
 from penstock.events import Entry
+from penstock.events.tasks import TASK_STATES
 from penstock.projections.read_models import Projection, ReadModel, TaskState, prepare
 from penstock.projections.read_models.database import Connection, connect
-from penstock.projections.read_models.states import NAMES
 from penstock.projections.read_models.tables import SCHEMA, metadata
 
 Moves = st.lists(
@@ -116,11 +116,11 @@ async def _answers_are_right(database_url: str, world: World) -> None:
             assert found is not None
             expected = world.counts(group)
             assert found.counts.total == expected.total()
-            assert {state: getattr(found.counts, state) for state in NAMES} == {
-                state: expected[state] for state in NAMES
+            assert {state: getattr(found.counts, state) for state in TASK_STATES} == {
+                state: expected[state] for state in TASK_STATES
             }
         for wanted in (None, *GROUPS):
-            for state in (None, *NAMES):
+            for state in (None, *TASK_STATES):
                 await _listing_is_right(read_model, world, wanted, state)
 
 

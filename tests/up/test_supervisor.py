@@ -12,9 +12,8 @@ import msgspec
 import psutil
 import pytest
 
-from penstock.cli import exits
 from penstock.errors import Conflict, Corrupt, Invalid, Unavailable
-from penstock.up import guard, leftovers, main
+from penstock.up import leftovers, main
 from penstock.up.command import Command
 from penstock.up.data_directory import DataDirectory, Owner
 from penstock.up.guard import Server, next_delay
@@ -173,7 +172,6 @@ async def test_a_process_that_finds_the_log_damaged_is_not_started_again(scratch
         with pytest.raises(Corrupt, match=r"^The log jumps\.\n.*projector.*operate.md"):
             await asyncio.wait_for(system.until_damaged(), 10)
         assert system.processes["projector"] is projector
-    assert guard.EXIT_CORRUPT == exits.CORRUPT
 
 
 async def test_a_manager_that_is_late_does_not_hold_up_the_start_for_ever(

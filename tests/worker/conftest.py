@@ -37,6 +37,13 @@ def not_json():
     return object()
 
 
+def nested(depth):
+    value = None
+    for _ in range(depth):
+        value = [value] if depth % 2 else {"a": value}
+    return value
+
+
 def too_big():
     return "x" * 100_000
 

@@ -124,10 +124,15 @@ class WorkerUnderTest:
         self.until(lambda: task_id in self.started)
         return self.started[task_id]
 
-    def cancel(self, *task_ids: int, grace_seconds: float = 30.0) -> None:
-        self.publish(
-            Cancel(tasks=[Attempt(task, 1) for task in task_ids], grace_seconds=grace_seconds)
-        )
+    def run_back(self, task_id: int) -> None:
+        """Send a task behind one that takes long, and wait until it comes back: by then all that
+        was sent before has been read."""
+        self.send(batch(task_id))
+        self.until(lambda: Attempt(task_id, 1) in self.returned)
+
+    def cancel(self, *task_ids: int, reason: str = "", grace_seconds: float = 30.0) -> None:
+        tasks = [Attempt(task, 1) for task in task_ids]
+        self.publish(Cancel(tasks=tasks, reason=reason, grace_seconds=grace_seconds))
 
     def end(self) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -1,12 +1,15 @@
-"""A worker whose manager does not come back leaves by itself."""
+"""What the attendant does when nothing runs, and when it looks after a task."""
 
 import threading
+import time
 from typing import Any
 
 import pytest
+from tests.worker.harness import batch
 
 from penstock.worker import attendant as attendant_module
 from penstock.worker.attendant import Attendant
+from penstock.worker.loop import now
 from penstock.worker.queue import Queue, Task
 
 
@@ -28,7 +31,7 @@ class _Loop:
 
 
 class _Endless:
-    timeout_seconds = None
+    timeout_seconds: float | None = None
 
 
 def _attendant(queue: Queue, connection: _Connection) -> Attendant:
@@ -71,3 +74,16 @@ def test_a_busy_worker_stays() -> None:
     queue.current_since = 2**62
     assert _attendant(queue, connection).look() is not None
     assert not queue.leaving
+
+
+def test_a_clock_that_is_set_forward_ends_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, connection = Queue(None), _Connection(away=False)
+    program: Any = _Endless()
+    program.timeout_seconds = 60.0
+    queue.put(program, batch(1))
+    with queue.lock:
+        queue.begin(now())
+    later = time.time_ns() + 3600 * 10**9
+    monkeypatch.setattr(time, "time_ns", lambda: later)
+    _attendant(queue, connection).look()
+    assert queue.stop is None

@@ -3,16 +3,18 @@
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 
 import msgspec
+import pytest
 from tests.worker.harness import WorkerUnderTest, batch, wait_for_end
 
 from penstock.events.tasks import Attempt
 from penstock.events.worker_journal import JournalReader
 from penstock.events.worker_protocol import EXIT_LEFT, Results, Stop
 from penstock.worker.loop import Loop
-from penstock.worker.queue import Queue, Task
+from penstock.worker.queue import Queue, StopRequest, Task
 
 SLEEP = {"handler": "sample_handlers:sleep", "arguments": [600]}
 
@@ -52,6 +54,16 @@ def test_results_are_repeated_until_acknowledged(one_worker: WorkerUnderTest) ->
     assert list(one_worker.results) == [2]
     one_worker.cancel(3)
     one_worker.until(lambda: 3 in one_worker.results)
+
+
+def test_a_new_manager_is_told_again_what_has_started(one_worker: WorkerUnderTest) -> None:
+    start = one_worker.begin(1, **SLEEP)
+    one_worker.send(acknowledged=one_worker.number)
+    one_worker.run_back(2)
+    one_worker.started.clear()
+    one_worker.restart_sockets()
+    one_worker.until(lambda: one_worker.hellos and one_worker.started)
+    assert one_worker.started == {1: start}
 
 
 def test_an_idle_worker_says_hello_to_a_new_manager(one_worker: WorkerUnderTest) -> None:
@@ -98,7 +110,7 @@ class _Counted:
 
     def execute(self, task: Task) -> None:
         self.ran.append(task.task_id)
-        self._queue.cancelled.add((task.task_id + 1, 1))
+        self._queue.cancelled[task.task_id + 1, 1] = "too many"
 
 
 def test_a_waiting_task_that_is_cancelled_does_not_begin() -> None:
@@ -111,8 +123,48 @@ def test_a_waiting_task_that_is_cancelled_does_not_begin() -> None:
     loop.flush()
     assert program.ran == [1, 3]
     (message,) = communication.sent
-    outcomes = [result.outcome for result in msgspec.msgpack.decode(message, type=Results).results]
+    results = msgspec.msgpack.decode(message, type=Results).results
+    outcomes = [result.outcome for result in results]
     assert outcomes == ["succeeded", "cancelled", "succeeded", "cancelled"]
+    assert results[1].message == "Cancelled before it began: too many"
+
+
+class _SetsTheClock:
+    """A program during which someone sets the clock back by an hour."""
+
+    timeout_seconds = None
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+
+    def execute(self, task: Task) -> None:
+        real = time.time_ns() - 3600 * 10**9
+        self._monkeypatch.setattr(time, "time_ns", lambda: real)
+
+
+def test_a_task_during_which_the_clock_is_set_back_takes_no_negative_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queue = Queue(None)
+    communication = _Silence()
+    queue.put(_SetsTheClock(monkeypatch), batch(1, 2))
+    loop = Loop(queue, communication, None, 1, 1)  # type: ignore[arg-type]
+    before = time.time_ns() // 1000
+    loop.run_waiting()
+    loop.flush()
+    results = msgspec.msgpack.decode(communication.sent[0], type=Results).results
+    for result in results:
+        assert before <= result.started_at <= result.ended_at
+
+
+def test_the_wish_that_a_task_ends_does_not_hit_the_next() -> None:
+    queue = Queue(None)
+    queue.put(_Counted(queue), batch(1, 2))
+    first = queue.begin(0)
+    assert first is not None
+    queue.stop = StopRequest(first, "cancelled", "Cancelled.", 30.0)
+    assert queue.begin(1) is not first
+    assert queue.stop is None
 
 
 def test_results_are_settled_when_they_are_acknowledged() -> None:

@@ -11,6 +11,11 @@ import msgspec
 import pytest
 from tests.worker.harness import WorkerUnderTest, alive, wait_for_end
 
+from penstock.events.spec import TaskSpec
+from penstock.worker.commands import Command, Commands
+from penstock.worker.outputs import OutputFiles
+from penstock.worker.queue import Task
+
 
 def test_a_command_that_succeeds_tells_its_times_and_output(one_worker: WorkerUnderTest) -> None:
     result = one_worker.run(command=["sh", "-c", "echo out; echo err >&2"])
@@ -214,3 +219,26 @@ def _children(pid: int) -> int:
 
 def _until(path: Path) -> str:
     return f"until [ -e {path} ]; do sleep 0.02; done"
+
+
+class _NoOrphans:
+    adopting = True
+
+    def are_gone(self) -> bool:
+        return True
+
+
+def test_a_command_that_became_another_user_does_not_end_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(group: int, number: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "killpg", refuse)
+    commands = Commands(os.environ, _NoOrphans())  # type: ignore[arg-type]
+    command = Command(commands, TaskSpec(command=["true"]), 1, array=False)
+    ending = command.execute(Task(command, 1, 1, None, None))
+    assert ending is not None
+    assert ending["exit_code"] == 0
+    commands.running = os.getpid(), OutputFiles()
+    assert commands.signal(signal.SIGTERM)

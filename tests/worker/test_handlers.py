@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
-from tests.worker.harness import WorkerUnderTest
+from tests.worker.harness import WorkerUnderTest, batch
 
 from penstock.events.worker_protocol import EXIT_LEFT
 
@@ -67,6 +68,25 @@ def test_a_result_that_cannot_be_kept_fails_the_task(
     assert message in result.message
 
 
+@pytest.mark.parametrize("depth", [101, 978, 1000, 10_000])
+def test_a_result_that_is_nested_too_deeply_fails_the_task(
+    one_worker: WorkerUnderTest, depth: int
+) -> None:
+    result = one_worker.run(handler="sample_handlers:nested", arguments=[depth])
+    assert (result.outcome, result.cause) == ("failed", "exception")
+    assert one_worker.run(2, handler="sample_handlers:nested", arguments=[100]).result
+
+
+def test_arguments_that_are_nested_too_deeply_fail_the_task(one_worker: WorkerUnderTest) -> None:
+    spec = b'{"handler": "sample_handlers:nothing", "arguments": [%s]}'
+    for task, depth in enumerate((900, 5000), start=1):
+        deep = spec % (b"[" * depth + b"]" * depth)
+        one_worker.send(msgspec.structs.replace(batch(task, 1, array=True), spec=deep))
+        one_worker.until(lambda task=task: task in one_worker.results)
+    assert one_worker.results[2].cause == "not_startable"
+    assert one_worker.process.poll() is None
+
+
 def test_what_a_handler_prints_belongs_to_its_task(one_worker: WorkerUnderTest) -> None:
     result = one_worker.run(handler="sample_handlers:print_both")
     assert (result.stdout, result.stderr) == ("to stdout\nbytes", "to stderr")
@@ -107,9 +127,10 @@ def test_a_handler_that_runs_out_of_time_is_interrupted(one_worker: WorkerUnderT
 
 def test_a_cancelled_handler_is_interrupted(one_worker: WorkerUnderTest) -> None:
     one_worker.begin(1, handler="sample_handlers:sleep", arguments=[600])
-    one_worker.cancel(1)
+    one_worker.cancel(1, reason="not needed")
     one_worker.until(lambda: 1 in one_worker.results)
     assert one_worker.results[1].outcome == "cancelled"
+    assert one_worker.results[1].message == "Cancelled: not needed"
 
 
 def test_a_handler_that_cannot_be_interrupted_takes_the_worker_with_it(

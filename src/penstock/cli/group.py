@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli import exits, show
+from penstock import exit_codes
+from penstock.cli import show
 from penstock.cli.session import Group, Session, pass_session
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def cancel(session: Session, *, name: str, reason: str, keep_running: bool) -> i
             f"{show.count(done.running_cancelled)} that managers hold to end; "
             f"{show.count(done.running_not_cancellable)} go on."
         )
-    return exits.OK
+    return exit_codes.OK
 
 
 def _changed(session: Session, changed: "TaskGroup", text: str) -> None:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from penstock.cli import exits, show
+from penstock import exit_codes
+from penstock.cli import show
 from penstock.cli.progress_bar import ProgressBar
 from penstock.cli.session import Group, Session, pass_session
+from penstock.configuration import DEFAULT_DATA
 from penstock.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ def verify(session: Session) -> int:
             click.echo("The read model equals the log.")
     if differences:
         show.note("The read model differs from the log. Run 'penstock projections rebuild'.")
-    return exits.CORRUPT if differences else exits.OK
+    return exit_codes.CORRUPT if differences else exit_codes.OK
 
 
 def _with_log(session: Session, work: "Callable[[Log, str], Awaitable[T]]") -> T:
@@ -128,7 +130,7 @@ def _addresses(session: Session) -> tuple[str, str]:
     database_url = os.environ.get("PENSTOCK_DATABASE_URL")
     if session.data is None and nats_url and database_url:
         return nats_url, database_url
-    data = Path(session.data or os.environ.get("PENSTOCK_DATA") or "penstock-data")
+    data = Path(session.data or os.environ.get("PENSTOCK_DATA") or DEFAULT_DATA)
     address = DataDirectory(data).address()
     if address is None:
         raise Unavailable(

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from penstock.cli import durations, exits, show
+from penstock import exit_codes
+from penstock.cli import durations, show
 from penstock.cli.progress_bar import ProgressBar
 from penstock.cli.session import Command, Session, pass_session
 from penstock.errors import NotFound, Unavailable
@@ -71,7 +72,7 @@ def replay(session: Session, *, to: int | None, at: datetime | None, verify: boo
             click.echo("The live system has the same state.")
     for difference in differences:
         show.note(f"The live system differs: {difference}")
-    return exits.CORRUPT if differences else exits.OK
+    return exit_codes.CORRUPT if differences else exit_codes.OK
 
 
 async def _fold(

@@ -2,25 +2,13 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import assert_never
 
 import msgspec
 
 from penstock.client import Status
 from penstock.events import START, Position, follow
-from penstock.projections import (
-    Cancelled,
-    Closed,
-    Complete,
-    Manager,
-    Offline,
-    Open,
-    State,
-    TaskGroup,
-    apply,
-)
-
-TASK_STATES = ["waiting", "ready", "assigned", "running", "succeeded", "failed", "cancelled"]
+from penstock.events.tasks import TASK_STATES
+from penstock.projections import Manager, State, TaskGroup, apply
 
 
 class ReplayedGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,33 +93,15 @@ def _group(group: TaskGroup) -> ReplayedGroup:
         id=group.id,
         name=group.name,
         group=group.group,
-        state=_lifecycle(group),
+        state=group.state,
         counts=msgspec.to_builtins(group.counts),
     )
 
 
-def _lifecycle(group: TaskGroup) -> str:
-    match group.lifecycle:
-        case Open():
-            return "open"
-        case Closed():
-            return "closed"
-        case Complete():
-            return "complete"
-        case Cancelled():
-            return "cancelled"
-        case never:
-            assert_never(never)
-
-
 def _manager(manager: Manager) -> ReplayedManager:
-    if isinstance(manager.connection, Offline):
-        state = "offline"
-    else:
-        state = "idle" if manager.task_group_id is None else "executing"
     return ReplayedManager(
         id=manager.id,
-        state=state,
+        state=manager.state,
         worker_count=manager.worker_count,
         task_group_id=manager.task_group_id,
         tasks_held=len(manager.tasks),
@@ -140,7 +110,7 @@ def _manager(manager: Manager) -> ReplayedManager:
 
 def _without_time(tasks: dict[str, int]) -> dict[str, int]:
     """Waiting tasks become ready by the passing of time alone, which is no event."""
-    counts = {name: tasks.get(name, 0) for name in TASK_STATES}
+    counts: dict[str, int] = {name: tasks.get(name, 0) for name in TASK_STATES}
     counts["ready"] += counts.pop("waiting")
     return _some(counts)
 

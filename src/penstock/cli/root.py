@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-from penstock.cli import exits
+from penstock import exit_codes
 from penstock.cli.bench import bench
 from penstock.cli.completion import completion
 from penstock.cli.group import group
@@ -51,15 +51,15 @@ class Root(Group):
             click.echo(f"penstock: {error.message}", err=True)
             if isinstance(error, Unauthenticated):
                 click.echo("Name its file with --token-file or PENSTOCK_TOKEN_FILE.", err=True)
-            sys.exit(exits.exit_code(error))
+            sys.exit(exit_codes.exit_code(error))
         except (KeyboardInterrupt, click.Abort):
             click.echo("Interrupted.", err=True)
-            sys.exit(exits.INTERRUPTED)
+            sys.exit(exit_codes.INTERRUPTED)
         except BrokenPipeError:
             # The reader of our output has seen enough. Python would complain when it flushes.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(exits.OK)
-        sys.exit(result if isinstance(result, int) else exits.OK)
+            sys.exit(exit_codes.OK)
+        sys.exit(result if isinstance(result, int) else exit_codes.OK)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in SECTIONS.items():
@@ -67,7 +67,7 @@ class Root(Group):
             with formatter.section(title):
                 formatter.write_dl(rows)
         with formatter.section("Exit codes"):
-            formatter.write_dl([(str(code), text) for code, text in exits.MEANINGS.items()])
+            formatter.write_dl([(str(code), text) for code, text in exit_codes.MEANINGS.items()])
 
 
 @click.group(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from penstock.configuration import refuse_unknown
+from penstock.configuration import DEFAULT_DATA, refuse_unknown
 
 if TYPE_CHECKING:
     from penstock.client import Client
@@ -86,7 +86,7 @@ def _anywhere(hidden: bool) -> list[click.Parameter]:
             "--data",
             type=click.Path(file_okay=False),
             metavar="DIRECTORY",
-            help_text="Data directory of a local system [PENSTOCK_DATA, ./penstock-data].",
+            help_text=f"Data directory of a local system [PENSTOCK_DATA, ./{DEFAULT_DATA}].",
         ),
         option(
             "--output",

@@ -7,7 +7,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli import exits, show
+from penstock import exit_codes
+from penstock.cli import show
 from penstock.cli.durations import duration
 from penstock.cli.selectors import Indexes, indexes, show_ranges
 from penstock.cli.session import Command, Session, pass_session
@@ -115,7 +116,7 @@ def submit(
         if follow:
             return await _wait(session, client, submission, ended_before, progress)
         _accepted(session, submission)
-        return exits.OK
+        return exit_codes.OK
 
     try:
         return session.ask(conversation)
@@ -277,7 +278,7 @@ async def _wait(
         if tally.failed:
             group = tally.task_group_id
             show.note(f"See why: penstock task list --group {group} --state failed")
-    return exits.OK if tally.succeeded == tally.count else exits.FAILED
+    return exit_codes.OK if tally.succeeded == tally.count else exit_codes.FAILED
 
 
 def _ended(session: Session, task: "Task") -> int:
@@ -294,7 +295,7 @@ def _ended(session: Session, task: "Task") -> int:
         if not task.succeeded:
             show.note(f"Task {task.id} {task.state}: {_sentence(why(task) or 'no reason given')}")
             show.note(f"See all of it: penstock task show {task.id}")
-    return exits.OK if task.succeeded else exits.FAILED
+    return exit_codes.OK if task.succeeded else exit_codes.FAILED
 
 
 def _sentence(text: str) -> str:

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from penstock.cli import durations, exits, selectors, show
+from penstock import exit_codes
+from penstock.cli import durations, selectors, show
 from penstock.cli.selectors import Indexes
 from penstock.cli.session import Group, Session, pass_session
 from penstock.errors import NotFound
+from penstock.events.tasks import TASK_STATES, TaskState
 
 if TYPE_CHECKING:
     from penstock.client import Client, Task
 
-STATES = ["waiting", "ready", "assigned", "running", "succeeded", "failed", "cancelled"]
 MAX_SELECTED = 10_000
 AT_ONCE = 20
 
@@ -33,7 +34,7 @@ def task() -> None:
 @task.command("list")
 @click.argument("chosen", metavar="[SELECTOR]...", nargs=-1, type=selectors.tasks)
 @click.option("--group", "-g", "task_group", help="Only of this task group, by id or name.")
-@click.option("--state", type=click.Choice(STATES), help="Only in this state.")
+@click.option("--state", type=click.Choice(TASK_STATES), help="Only in this state.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
 @pass_session
 def list_tasks(
@@ -41,20 +42,17 @@ def list_tasks(
     *,
     chosen: tuple[Selector, ...],
     task_group: str | None,
-    state: str | None,
+    state: TaskState | None,
     limit: int,
 ) -> None:
     """List tasks."""
-    from penstock.client.models import TaskState
-
-    wanted: TaskState | None = state  # type: ignore[assignment]
 
     async def conversation(client: "Client") -> "list[Task]":
         if not chosen:
-            found = client.tasks(task_group=task_group, state=wanted, limit=limit)
+            found = client.tasks(task_group=task_group, state=state, limit=limit)
             return [one async for one in found]
         named = await _existing(client, chosen)
-        return [one for one in named if wanted is None or one.state == wanted][:limit]
+        return [one for one in named if state is None or one.state == state][:limit]
 
     tasks = session.ask_fresh(conversation)
     if session.output == "json":
@@ -143,7 +141,7 @@ def output(session: Session, *, chosen: tuple[Selector, ...], only: str | None) 
                 click.echo(written.stderr, nl=False, err=only is None)
             if written.truncated:
                 show.note(f"Task {task_id} wrote more; only the beginning was kept.")
-        return exits.OK
+        return exit_codes.OK
 
     return session.ask_fresh(conversation)
 

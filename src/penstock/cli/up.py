@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli import exits, show
+from penstock import exit_codes
+from penstock.cli import show
 from penstock.cli.session import Command, Session, pass_session
+from penstock.configuration import DEFAULT_DATA, DEFAULT_LISTEN
 from penstock.errors import Invalid
 
 if TYPE_CHECKING:
     from penstock.up import Settings
-
-DEFAULT_LISTEN = "127.0.0.1:8470"
 
 
 @click.command(cls=Command)
@@ -69,7 +69,7 @@ def down(session: Session) -> int:
         show.json({"stopped": stopped, "data": str(data.absolute())})
     elif session.output == "human":
         click.echo("Stopped." if stopped else f"Nothing runs in {data}.")
-    return exits.OK
+    return exit_codes.OK
 
 
 @click.command(cls=Command)
@@ -90,7 +90,7 @@ def demo(session: Session, *, tasks: int, workers: int | None) -> int:
 
 
 def _data(session: Session) -> Path:
-    return Path(session.data or os.environ.get("PENSTOCK_DATA") or "penstock-data")
+    return Path(session.data or os.environ.get("PENSTOCK_DATA") or DEFAULT_DATA)
 
 
 def _settings(
@@ -128,5 +128,5 @@ def _ready(session: Session, url: str, data: Path) -> None:
         click.echo(url)
     else:
         click.echo(f"Penstock is ready at {url}, with its data in {data}.")
-        elsewhere = "" if data == Path("penstock-data") else f" --data {data}"
+        elsewhere = "" if data == Path(DEFAULT_DATA) else f" --data {data}"
         click.echo(f"Try: penstock{elsewhere} submit --wait -- echo hello")

@@ -14,8 +14,8 @@ from penstock.client.models import (
     Task,
     TaskGroup,
     TaskGroupState,
-    TaskState,
 )
+from penstock.events.tasks import TaskState
 
 __all__ = [
     "CancelledTasks",

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.configuration import DEFAULT_DATA, read_token
 from penstock.errors import Invalid, Unavailable
 
 ADDRESS_FILE = "address.json"
-DEFAULT_DATA = "penstock-data"
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -44,8 +44,8 @@ def discover(
         token = environ.get("PENSTOCK_TOKEN") or None
         token_file = environ.get("PENSTOCK_TOKEN_FILE") or None
     directory = Path(data or environ.get("PENSTOCK_DATA") or DEFAULT_DATA)
-    if token is None and token_file is not None:
-        token = _read_token(Path(token_file))
+    if token or token_file:
+        token = read_token(token or "", token_file or "")
     if url is None:
         local = local_system(directory)
         if local is None:
@@ -55,11 +55,11 @@ def discover(
             )
         url = local.url
         if token is None and local.token_file is not None:
-            token = _read_token(directory / local.token_file)
+            token = read_token("", directory / local.token_file)
     elif token is None:
         local = local_system(directory)
         if local is not None and local.url == url.rstrip("/") and local.token_file is not None:
-            token = _read_token(directory / local.token_file)
+            token = read_token("", directory / local.token_file)
     if not url.startswith(("http://", "https://")):
         raise Invalid(f"{url!r} is not an address. Write it as http://HOST:PORT.")
     return Address(url.rstrip("/"), token)
@@ -81,16 +81,3 @@ def local_system(directory: Path) -> LocalSystem | None:
             f"{path} is not an address file ({error}). Remove it and run 'penstock up' again."
         ) from error
     return LocalSystem(found.url.rstrip("/"), found.token_file)
-
-
-def _read_token(path: Path) -> str:
-    try:
-        token = path.read_text().strip()
-    except OSError as error:
-        raise Invalid(
-            f"The token file {path} cannot be read: {error.strerror}. "
-            "Name another with --token-file or PENSTOCK_TOKEN_FILE."
-        ) from error
-    if not token:
-        raise Invalid(f"The token file {path} is empty.")
-    return token

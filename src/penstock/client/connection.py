@@ -11,8 +11,6 @@ import random
 import urllib.parse
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from types import TracebackType
-from typing import Self
 
 import aiohttp
 import msgspec
@@ -27,8 +25,6 @@ LARGE_BODY_BYTES = 512 * 1024
 MAX_CONNECTIONS = 100
 PROBLEM_LINE = b'{"problem":'
 """How the last line of a stream begins when the coordinator could not go on."""
-
-Parameters = Mapping[str, str]
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -74,17 +70,6 @@ class Connection:
         self._timeout_seconds = timeout_seconds
         self._session: aiohttp.ClientSession | None = None
         self._answered = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         if self._session is not None:

@@ -8,13 +8,9 @@ from typing import Any, Literal
 
 import msgspec
 
-TaskState = Literal[
-    "waiting", "ready", "assigned", "running", "succeeded", "failed", "cancelled", "unknown"
-]
-TaskGroupState = Literal["open", "closed", "complete", "cancelled"]
+from penstock.events.tasks import ENDED, TaskState
 
-ENDED: frozenset[str] = frozenset({"succeeded", "failed", "cancelled"})
-"""States that a task never leaves."""
+TaskGroupState = Literal["open", "closed", "complete", "cancelled"]
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +134,7 @@ class Submission(Answer, frozen=True, kw_only=True):
     results: list[Task] = []
     """The task itself, when it was waited for and ended in time."""
     sequence: int = 0
-    """Where the submission stands in the log; pass it as `at_least` to read what it did."""
+    """Where the submission stands in the log."""
 
     @property
     def task_ids(self) -> list[int]:
@@ -164,10 +160,6 @@ class Manager(Answer, frozen=True, kw_only=True):
     registered_at: datetime | None = None
     online_at: datetime | None = None
     offline_at: datetime | None = None
-
-
-class RegisteredManager(Answer, frozen=True, kw_only=True):
-    manager_id: str
 
 
 class Status(Answer, frozen=True, kw_only=True):

@@ -61,9 +61,8 @@ class TaskGroupCalls(Calls):
         path = f"/task-groups/{segment(task_group)}/cancel"
         return await self._send("POST", path, document, CancelledTasks)
 
-    async def progress(self, task_group: int | str, *, at_least: int | None = None) -> Progress:
-        path = f"/task-groups/{segment(task_group)}/progress"
-        return await self._get(path, Progress, given(at_least=at_least))
+    async def progress(self, task_group: int | str) -> Progress:
+        return await self._get(f"/task-groups/{segment(task_group)}/progress", Progress)
 
     async def follow_progress(self, task_group: int | str) -> AsyncGenerator[Progress, None]:
         """The progress whenever it changes, until every task of the group is done."""

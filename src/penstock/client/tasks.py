@@ -12,9 +12,10 @@ import msgspec
 
 from penstock.client.calls import JSON, Calls, decode, given, new_key, segment
 from penstock.client.connection import Request
-from penstock.client.models import Output, Submission, Task, TaskState
+from penstock.client.models import Output, Submission, Task
 from penstock.errors import Invalid
 from penstock.events.spec import TaskArray, TaskSpec
+from penstock.events.tasks import TaskState
 
 DEFAULT_TASK_GROUP = "default"
 LONG_POLL_SECONDS = 30.0

@@ -5,6 +5,7 @@ import sys
 
 import msgspec
 
+from penstock import exit_codes
 from penstock.errors import PenstockError
 from penstock.logging import set_up_logging
 from penstock.up import main
@@ -18,8 +19,8 @@ def run(settings: str) -> int:
         asyncio.run(main.run(decoded))
     except PenstockError as error:
         sys.stderr.write(f"{main.MESSAGE}{error.message}\n")
-        return next((code for kind, code in main.EXIT_CODES.items() if isinstance(error, kind)), 1)
-    return 0
+        return exit_codes.exit_code(error)
+    return exit_codes.OK
 
 
 def _convert(kind: type, value: object) -> object:

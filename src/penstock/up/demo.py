@@ -23,7 +23,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from penstock import exit_codes
 from penstock.client import Client, Submission
+from penstock.configuration import DEFAULT_DATA
 from penstock.errors import Unavailable
 from penstock.events.spec import TaskSpec
 from penstock.samples import pi
@@ -32,14 +34,12 @@ from penstock.up.supervisor import Settings, System, choose_address
 
 POINTS_PER_TASK = 50_000
 
-OK, FAILED, INTERRUPTED = 0, 1, 130
-
 
 def run(settings: Settings, tasks: int) -> int:
-    """Run the demo; the result is the exit code: 0 when all tasks succeeded."""
+    """Run the demo; the result is the exit code."""
     console = Console(highlight=False)
     code = asyncio.run(until_stopped(_demo(settings, tasks, console)))
-    return INTERRUPTED if code is None else code
+    return exit_codes.INTERRUPTED if code is None else code
 
 
 async def _demo(settings: Settings, tasks: int, console: Console) -> int:
@@ -61,7 +61,7 @@ async def _demo(settings: Settings, tasks: int, console: Console) -> int:
             console.print("\nPenstock stays up until you press Ctrl-C.")
             await _interrupted()
     console.print("Stopped.")
-    return OK if succeeded else FAILED
+    return exit_codes.OK if succeeded else exit_codes.FAILED
 
 
 async def _submit(client: Client, tasks: int) -> tuple[Submission, str]:
@@ -114,7 +114,7 @@ async def _report(
 
 def _where_next(data: Path, group: str, submission: Submission, console: Console) -> None:
     program = _program()
-    where = "" if data == Path("penstock-data") else f" --data {data}"
+    where = "" if data == Path(DEFAULT_DATA) else f" --data {data}"
     first = submission.ranges[0][0]
     commands = [
         (f"status{where}", "the system in numbers"),

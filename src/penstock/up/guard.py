@@ -11,6 +11,7 @@ from typing import Protocol
 
 import structlog
 
+from penstock import exit_codes
 from penstock.errors import Corrupt, PenstockError, Unavailable
 from penstock.up.process import Process
 
@@ -19,9 +20,6 @@ _log = structlog.get_logger("penstock.up")
 FIRST_DELAY_SECONDS = 0.1
 LONGEST_DELAY_SECONDS = 5.0
 HEALTHY_SECONDS = 10.0
-
-EXIT_CORRUPT = 7
-"""How our own processes say that the log is damaged."""
 
 
 class Server(Protocol):
@@ -104,7 +102,7 @@ class Guard:
             since = time.monotonic()
             code = await self.process.wait()
             self.deaths += 1
-            if code == EXIT_CORRUPT:
+            if code == exit_codes.CORRUPT:
                 self._when_damaged(self._damage(self.process))
                 return
             _log.warning("process_ended", process=self.name, code=code, restart=self._restart)

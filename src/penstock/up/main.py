@@ -9,16 +9,15 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.errors import Conflict, Corrupt, PenstockError, Unavailable
-from penstock.up import command, guard, leftovers
+from penstock import exit_codes
+from penstock.errors import Unavailable
+from penstock.up import command, leftovers
 from penstock.up.data_directory import Address, DataDirectory
 from penstock.up.nats import NatsServer
 from penstock.up.postgres import PostgresServer
 from penstock.up.signals import until_stopped
 from penstock.up.supervisor import Settings, System
 
-EXIT_CODES: dict[type[PenstockError], int] = {Conflict: 3, Corrupt: guard.EXIT_CORRUPT}
-"""How the background process says that the data directory is in use, or the log damaged."""
 MESSAGE = "penstock: "
 """What the last words of the background process begin with, after its log."""
 
@@ -71,7 +70,7 @@ def start_detached(settings: Settings) -> Address:
     said = log.read_bytes()[before:].decode(errors="replace")
     said = f"\n{said}".partition(f"\n{MESSAGE}")[2].strip() or said.strip()
     code = child.returncode
-    kind = next((kind for kind, its in EXIT_CODES.items() if its == code), Unavailable)
+    kind = exit_codes.family_of(code) or Unavailable
     raise kind(said or f"The system ended with code {code}; see {log}.")
 
 

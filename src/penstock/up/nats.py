@@ -42,17 +42,13 @@ class NatsServer:
         *,
         credentials: Path | None = None,
         log: Path | None = None,
-        port: int = 0,
         max_store_bytes: int | None = None,
-        sync: bool = True,
     ) -> None:
         self.directory = directory.absolute()
         self.credentials_file = credentials or self.directory / "nats.credentials"
         self.log = log or self.directory / "nats-server.log"
         self.process: process.Process | None = None
-        self._port = port
         self._max_store_bytes = max_store_bytes
-        self._sync = sync
         self._credentials: Credentials | None = None
 
     @property
@@ -120,12 +116,12 @@ class NatsServer:
         """The credential of earlier lives, with a port that is free now."""
         if self.credentials_file.exists():
             known = msgspec.json.decode(self.credentials_file.read_bytes(), type=Credentials)
-            if _is_free(known.port) and self._port in (0, known.port):
+            if _is_free(known.port):
                 return known
             password = known.password
         else:
             password = secrets.token_urlsafe(24)
-        known = Credentials(user="penstock", password=password, port=self._port or _free_port())
+        known = Credentials(user="penstock", password=password, port=_free_port())
         private.write(self.credentials_file, msgspec.json.encode(known).decode())
         return known
 
@@ -141,7 +137,7 @@ write_deadline: "10s"
 authorization {{ user: {_quoted(known.user)}, password: {_quoted(known.password)} }}
 jetstream {{
   store_dir: {_quoted(str(self.directory / "jetstream"))}
-  sync_interval: {"always" if self._sync else '"2m"'}
+  sync_interval: always
   max_memory_store: 64MB
   {limit}
 }}

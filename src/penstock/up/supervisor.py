@@ -22,7 +22,9 @@ import aiohttp
 import msgspec
 import structlog
 
+from penstock.configuration import DEFAULT_DATA, DEFAULT_LISTEN
 from penstock.errors import Corrupt, Invalid, NotFound, Unavailable
+from penstock.logging import LogLevel
 from penstock.up import private
 from penstock.up.command import Command, end_leftovers, penstock
 from penstock.up.data_directory import Address, DataDirectory
@@ -40,14 +42,13 @@ _DEATHS_BEFORE_GIVING_UP = 3
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What `penstock up` can be told."""
 
-    data: Path = Path("penstock-data")
-    listen: str = "127.0.0.1:8470"
+    data: Path = Path(DEFAULT_DATA)
+    listen: str = DEFAULT_LISTEN
     workers: int = 0
     """Worker processes of the manager; 0 is one per core."""
     tags: list[str] = []
     """Tags of the manager."""
-    prefix: str = "penstock"
-    log_level: str = "info"
+    log_level: LogLevel = "info"
     restart: bool = True
     """Start again what dies. Off, a test can see what the others do without it."""
     ready_seconds: float = 60.0
@@ -165,10 +166,6 @@ class System:
     async def start_again(self, name: str) -> None:
         await self._guard(name).start()
 
-    async def restart(self, name: str) -> None:
-        await self.stop(name)
-        await self.start_again(name)
-
     async def replaced(self, name: str, pid: int) -> Process:
         """Wait until a process other than `pid` runs under this name."""
         return await self._guard(name).replaced(pid)
@@ -245,7 +242,6 @@ class System:
         }
         ours = {
             "data": str(self.data.root),
-            "prefix": self.settings.prefix,
             "log_level": self.settings.log_level,
             "nats_url": self.nats_url,
         } | settings

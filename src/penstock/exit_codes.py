@@ -1,4 +1,7 @@
-"""Exit codes: what a script can rely on. `penstock --help` shows them."""
+"""Exit codes: what scripts, and our own processes among themselves, can rely on.
+
+`penstock --help` shows them.
+"""
 
 from penstock import errors
 
@@ -29,8 +32,8 @@ MEANINGS = {
 _FAMILIES: list[tuple[type[errors.PenstockError], int]] = [
     (errors.Invalid, INVALID),
     (errors.NotFound, NOT_FOUND),
-    (errors.Rejected, REJECTED),
     (errors.Conflict, REJECTED),
+    (errors.Rejected, REJECTED),
     (errors.Unavailable, UNAVAILABLE),
     (errors.Unauthenticated, FORBIDDEN),
     (errors.Forbidden, FORBIDDEN),
@@ -43,3 +46,8 @@ def exit_code(error: errors.PenstockError) -> int:
         if isinstance(error, family):
             return code
     return OTHER
+
+
+def family_of(code: int) -> type[errors.PenstockError] | None:
+    """The errors that a process of ours ends with this code for; None for any other end."""
+    return next((family for family, its in _FAMILIES if its == code), None)
