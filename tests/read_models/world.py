@@ -21,7 +21,7 @@ from penstock.events import (
     TasksAssigned,
     Timestamp,
 )
-from penstock.projections.read_models import TaskState
+from penstock.events.tasks import TaskState
 
 GROUPS = (1, 2)
 MANAGERS = ("m1", "m2")
