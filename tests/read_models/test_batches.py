@@ -11,8 +11,8 @@ from tests.read_models.world import GROUPS, World
 
 from penstock.clock import ManualClock
 from penstock.events import Entry
-from penstock.events.tasks import TASK_STATES
-from penstock.projections.read_models import Projection, ReadModel, TaskState, prepare
+from penstock.events.tasks import TASK_STATES, TaskState
+from penstock.projections.read_models import Projection, ReadModel, prepare
 from penstock.projections.read_models.database import Connection, connect
 from penstock.projections.read_models.tables import SCHEMA, metadata
 
